@@ -1,0 +1,48 @@
+/* engine/finish.h - from what a recogniser wrote to the text that is served.
+ *
+ * UTF-8 only, no control characters but tab and newline, one newline at the
+ * end, tables as pipe tables with columns of numbers aligned right (or as the
+ * recogniser wrote them), looping output ended, at most OCR_PAGE_TEXT_MAX
+ * bytes. Input is hostile: a model can write anything.
+ *
+ * Layer:   engine.
+ * Threads: no state. */
+#ifndef OCR_FINISH_H
+#define OCR_FINISH_H
+#include "engine/base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Bytes of the finished text of one page at most: the size that stat shows
+ * before a text is known (rule U2). */
+enum { OCR_PAGE_TEXT_MAX = 65536 };
+
+/* In the cache key; raise it with every change of what finishing gives. */
+enum { OCR_FINISH_VERSION = 1 };
+
+enum ocr_tables { OCR_TABLES_PIPE, OCR_TABLES_HTML };
+
+/* Finishes `text`. *out is malloc'd, NUL-terminated, the caller's; *flags
+ * gets OCR_TEXT_CUT and OCR_TEXT_LOOP of engine/protocol.h. -ENOMEM only. */
+int ocr_finish(char **out, size_t *out_len, unsigned *flags, const char *text,
+               size_t len, enum ocr_tables tables, struct ocr_err *err);
+
+/* ---- repetition guard ---------------------------------------------------
+ * Watches an output grow, in bytes or tokens, and says when it only repeats
+ * itself. Real repetition (thirty equal rows of a table) must pass. Used by
+ * ocr_finish over bytes and by decoders over token ids. */
+
+struct ocr_repeat; /* opaque */
+
+struct ocr_repeat *ocr_repeat_new(void); /* NULL: no memory */
+void ocr_repeat_free(struct ocr_repeat *r);
+
+/* Adds one symbol. True from the moment the output counts as looping. */
+bool ocr_repeat_add(struct ocr_repeat *r, uint32_t symbol);
+
+/* Symbols worth keeping once it loops: up to the end of the first turns. */
+size_t ocr_repeat_keep(const struct ocr_repeat *r);
+
+#endif

@@ -1,0 +1,92 @@
+/* engine/image/image.h - from the bytes of an image file to upright pixels.
+ *
+ * Decoding runs only in helper processes (engine/decode.h), never in the
+ * engine or the mount: images are other people's bytes. What comes out is what
+ * a person would see: upright after EXIF, transparent parts blended on white
+ * (on dark if the opaque pixels are light), 8 bits, gray or RGB.
+ *
+ * Layer:   engine.
+ * Threads: no state; a call uses only its arguments.
+ * Errors:  OCR_KIND_* verdicts with a sentence that names format and reason,
+ *          without a path (the client adds it). */
+#ifndef OCR_IMAGE_H
+#define OCR_IMAGE_H
+#include "engine/base/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum ocr_format {
+    OCR_FORMAT_UNKNOWN,
+    OCR_FORMAT_PNG,
+    OCR_FORMAT_JPEG,
+    /* Known by name only, so that the message can say what it is. */
+    OCR_FORMAT_GIF,
+    OCR_FORMAT_TIFF,
+    OCR_FORMAT_WEBP,
+    OCR_FORMAT_PDF,
+    OCR_FORMAT_BMP,
+    OCR_FORMAT_HEIC,
+    OCR_FORMAT_AVIF,
+    OCR_FORMAT_JPEG2000,
+    OCR_FORMAT_JPEGXL,
+    OCR_FORMAT_PSD,
+    OCR_FORMAT_SVG,
+    OCR_FORMAT_TEXT, /* text or HTML: no picture */
+};
+
+/* Bytes ocr_image_sniff() wants to see, fewer if the file is shorter. */
+enum { OCR_SNIFF_BYTES = 512 };
+
+/* The format by the first bytes, whatever the name says. Safe on any input. */
+enum ocr_format ocr_image_sniff(const uint8_t *head, size_t len);
+
+/* "PNG", "HEIC"; "unknown" for OCR_FORMAT_UNKNOWN. */
+const char *ocr_format_name(enum ocr_format format);
+
+/* 0 if this build decodes the file that begins with `head`; else a verdict:
+ * empty, not-an-image, unsupported (the sentence names the format), truncated
+ * (shorter than any signature but a prefix of one). */
+int ocr_image_check(const uint8_t *head, size_t len, struct ocr_err *err);
+
+struct ocr_image_limits {
+    uint64_t pixels; /* width x height, refused from the header */
+    uint32_t scans;  /* of a progressive JPEG */
+    bool partial;    /* -o partial: a truncated image gives what there is */
+};
+#define OCR_IMAGE_LIMITS_DEFAULT {250u * 1000 * 1000, 1000, false}
+
+struct ocr_image {
+    uint32_t width, height; /* upright, in pixels, >= 1 */
+    uint32_t channels;      /* 1 gray, 3 RGB */
+    uint32_t dpi;           /* as the file says, 0 if it does not */
+    uint8_t blank;          /* ocr_image_is_blank() */
+    uint8_t *pixels;        /* [height][width][channels], no padding */
+};
+
+/* Bytes of the pixels; no overflow for images within the limits. */
+static inline size_t ocr_image_bytes(const struct ocr_image *image)
+{
+    return (size_t)image->width * image->height * image->channels;
+}
+
+/* Where decoded pixels go: shared memory in the helper, malloc in tests.
+ * Returns `bytes` of zeroed memory or NULL; called once per image, after the
+ * header passed the limits. */
+struct ocr_image_alloc {
+    void *(*alloc)(void *arg, size_t bytes);
+    void *arg;
+};
+
+/* Decodes the file `data` (`len` bytes, all of it mapped or read). On success
+ * *out is filled, the pixels are what alloc gave. */
+int ocr_image_decode(struct ocr_image *out, const uint8_t *data, size_t len,
+                     const struct ocr_image_limits *limits,
+                     const struct ocr_image_alloc *alloc, struct ocr_err *err);
+
+/* True for a page without anything to read: white, black, paper with noise and
+ * specks, or the faint mirrored reverse of a printed sheet. When in doubt it
+ * says false: the recogniser decides. */
+bool ocr_image_is_blank(const struct ocr_image *image);
+
+#endif

@@ -1,0 +1,98 @@
+/* engine/recogniser.h - what turns a page of pixels into Markdown.
+ *
+ * One table of functions for all: `null` (for tests), `tesseract` (a plugin),
+ * later `lighton` and `http`. The engine decodes, checks for blank pages,
+ * submits, takes results, and finishes the text (engine/finish.h); a
+ * recogniser only reads pixels.
+ *
+ * Layer:   engine. A plugin links nothing of the engine but engine/base.
+ * Threads: open, submit, cancel, capacity, close on the engine's main thread;
+ *          next on one thread of its own. submit and cancel never block.
+ * Errors:  a page that fails gives a result with a kind; a recogniser that
+ *          is lost for good ends the process (the client starts a new one). */
+#ifndef OCR_RECOGNISER_H
+#define OCR_RECOGNISER_H
+#include "engine/base/err.h"
+#include "engine/image/image.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { OCR_RECOGNISER_ABI = 1 };
+
+struct ocr_recogniser; /* opaque, the implementation's */
+
+struct ocr_recogniser_config {
+    const char *arguments; /* behind the colon of null:200ms, else "" */
+    const char *device;    /* "auto", "cpu", "cuda:0" */
+    const char *model;     /* folder of a model, "" if none */
+};
+
+/* A page to read. `id` is the engine's; results carry it back. */
+struct ocr_page {
+    uint64_t id;
+    struct ocr_image image; /* pixels: see submit */
+    /* Lines "name=value\n" of the client that asked (engine/settings.h), for
+     * example "lang=deu+eng\n"; valid until the page's result was taken. */
+    const char *settings;
+};
+
+struct ocr_recognised {
+    uint64_t id;
+    enum ocr_kind kind; /* OCR_KIND_NONE: text is set */
+    char *text;         /* Markdown, malloc'd, the taker frees; else NULL */
+    size_t len;
+    char sentence[256]; /* why, if kind is set */
+};
+
+struct ocr_recogniser_ops {
+    uint32_t abi; /* OCR_RECOGNISER_ABI */
+    const char *name;
+
+    /* Loads what it needs; may take long. */
+    int (*open)(struct ocr_recogniser **out,
+                const struct ocr_recogniser_config *config,
+                struct ocr_err *err);
+
+    /* Pages it can hold at once, >= 1. Constant after open. */
+    unsigned (*capacity)(struct ocr_recogniser *r);
+
+    /* Names everything beside the image and the settings that decides about
+     * the text: versions of program, models, preprocessing. A printable
+     * string without newline. Fails if the settings cannot be served (a
+     * language pack is missing): the sentence says what to install. */
+    int (*fingerprint)(struct ocr_recogniser *r, const char *settings,
+                       char *out, size_t size, struct ocr_err *err);
+
+    /* Takes a page. The pixels stay valid and unchanged until the result of
+     * this id was returned by next. -EAGAIN above capacity. */
+    int (*submit)(struct ocr_recogniser *r, const struct ocr_page *page,
+                  struct ocr_err *err);
+
+    /* Nobody wants `id` any more: end it soon. A result still comes (any
+     * kind). Unknown ids are ignored. */
+    void (*cancel)(struct ocr_recogniser *r, uint64_t id);
+
+    /* Waits for the next finished page. 0 and *out, or -ESHUTDOWN after
+     * close was asked for through wake. */
+    int (*next)(struct ocr_recogniser *r, struct ocr_recognised *out);
+
+    /* Makes next return -ESHUTDOWN, now and from then on. Any thread. */
+    void (*wake)(struct ocr_recogniser *r);
+
+    /* After next returned -ESHUTDOWN. Pages in flight are dropped. */
+    void (*close)(struct ocr_recogniser *r);
+};
+
+/* The one symbol a plugin exports. */
+typedef const struct ocr_recogniser_ops *ocr_recogniser_plugin_fn(void);
+#define OCR_RECOGNISER_PLUGIN_SYMBOL "ocr_recogniser_plugin"
+
+/* The value of `name` in `settings`, copied into `out` (NUL-terminated, cut at
+ * size - 1); `fallback` if it is not there. Returns out. */
+const char *ocr_setting(const char *settings, const char *name,
+                        const char *fallback, char *out, size_t size);
+
+extern const struct ocr_recogniser_ops ocr_recogniser_null;
+
+#endif

@@ -1,0 +1,88 @@
+/* fs/options.h - one table for every option, wherever it is written.
+ *
+ * `-o NAME=VALUE` of the mount, `--NAME VALUE` of the other commands, and a
+ * line `NAME = VALUE` of /etc/ocrfs.conf and ~/.config/ocrfs/config are the
+ * same option: command line over user over system. An unknown name is an
+ * error that names it (with file and line in a configuration file). Nothing
+ * that goes into the cache key depends on the environment.
+ *
+ * Layer:   fs.
+ * Threads: filled by main() before threads start, read-only afterwards. */
+#ifndef OCR_OPTIONS_H
+#define OCR_OPTIONS_H
+#include "engine/base/buf.h"
+#include "engine/base/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum ocr_size_mode { OCR_SIZE_BOUND, OCR_SIZE_WAIT, OCR_SIZE_ZERO };
+
+/* Strings are owned by the struct and never NULL ("" means not set). */
+struct ocr_options {
+    /* Recogniser */
+    char *engine;   /* auto, tesseract, null[:ARGS], later lighton, http */
+    char *lang;     /* "eng", "eng+deu" */
+    char *device;   /* auto, cpu, cuda:0 */
+    char *model;    /* folder of a model */
+    char *tables;   /* pipe, html */
+    bool engine_required;
+    unsigned engine_idle_s; /* 600 */
+    unsigned jobs;          /* pages in the engine at most; 0: its capacity */
+    bool partial;           /* serve what a truncated image has, uncached */
+
+    /* Texts */
+    char *suffix; /* ".md" */
+    enum ocr_size_mode size;
+    char *noocr; /* names parted by ':' ; default: indexers, thumbnailers */
+    unsigned ocr_timeout_s; /* 0: none */
+    bool intr;              /* every signal ends a waiting open */
+    bool follow;            /* symlinks that stay below SOURCE get texts */
+
+    /* Cache */
+    char *cache;         /* folder, "memory", "": the user's default */
+    uint64_t cache_size; /* bytes, 0: until 1 GiB of the disk is left */
+    bool verify;         /* hash at every open */
+    bool stale_redo;     /* stale=redo */
+    bool share_all;      /* share=all */
+
+    /* Mount */
+    bool allow_other;
+    char *control; /* ".ocrfs"; "" with control=off */
+    char *runtime; /* folder for sockets, "": the user's */
+    bool foreground, debug, single_thread;
+    struct ocr_buf fuse; /* comma list for libfuse: what is its own */
+};
+
+void ocr_options_init(struct ocr_options *o); /* the defaults */
+void ocr_options_release(struct ocr_options *o);
+
+/* Reads /etc/ocrfs.conf, then the user's file, if they exist. Call before the
+ * command line is applied. */
+int ocr_options_load(struct ocr_options *o, struct ocr_err *err);
+
+/* Applies a list `a,b=c,...` as after -o: a backslash keeps the next byte. */
+int ocr_options_apply_list(struct ocr_options *o, const char *list,
+                           struct ocr_err *err);
+
+/* Takes --NAME VALUE, --NAME=VALUE and -o LIST out of argv from *argc on and
+ * leaves the rest (files, folders, in order, `--` ends options). The first
+ * unknown option is an error. */
+int ocr_options_apply_args(struct ocr_options *o, int *argc, char **argv,
+                           struct ocr_err *err);
+
+/* Which recogniser `engine` means here: "tesseract" for auto (later issues:
+ * lighton, http), else engine itself. Borrowed from o. */
+const char *ocr_options_recogniser(const struct ocr_options *o);
+
+/* The lines name=value\n that decide about the text, sorted by name: they go
+ * to the engine and into the cache key. Appends to *out. */
+void ocr_options_settings(const struct ocr_options *o, struct ocr_buf *out);
+
+/* The table for --help, the README and the manual: one line an option. */
+void ocr_options_help(struct ocr_buf *out);
+
+/* "64K", "10G", "1048576" -> bytes; -EINVAL. */
+int ocr_parse_size(const char *text, uint64_t *bytes, struct ocr_err *err);
+
+#endif
