@@ -13,12 +13,15 @@
 #ifndef OCR_RECOGNISER_H
 #define OCR_RECOGNISER_H
 #include "engine/base/err.h"
+#include "engine/base/setting.h" /* ocr_setting(): what a page asks for */
 #include "engine/image/image.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
-enum { OCR_RECOGNISER_ABI = 1 };
+enum {
+    OCR_RECOGNISER_ABI = 1
+};
 
 struct ocr_recogniser; /* opaque, the implementation's */
 
@@ -87,11 +90,6 @@ struct ocr_recogniser_ops {
 /* The one symbol a plugin exports. */
 typedef const struct ocr_recogniser_ops *ocr_recogniser_plugin_fn(void);
 #define OCR_RECOGNISER_PLUGIN_SYMBOL "ocr_recogniser_plugin"
-
-/* The value of `name` in `settings`, copied into `out` (NUL-terminated, cut at
- * size - 1); `fallback` if it is not there. Returns out. */
-const char *ocr_setting(const char *settings, const char *name,
-                        const char *fallback, char *out, size_t size);
 
 extern const struct ocr_recogniser_ops ocr_recogniser_null;
 
