@@ -61,6 +61,7 @@ full:
 void ocr_log(enum ocr_log_level level, const char *format, ...)
 {
     static const int priorities[] = {LOG_ERR, LOG_WARNING, LOG_INFO, LOG_DEBUG};
+    static const char *const words[] = {"error: ", "warning: ", "", ""};
     char raw[LINE_MAX_BYTES], line[2 * LINE_MAX_BYTES];
     size_t used = 0;
     va_list args;
@@ -71,7 +72,8 @@ void ocr_log(enum ocr_log_level level, const char *format, ...)
     vsnprintf(raw, sizeof raw, format, args);
     va_end(args);
     if (!log_syslog)
-        used = (size_t)snprintf(line, 64, "%.60s: ", log_program);
+        used = (size_t)snprintf(line, 80, "%.60s: %s", log_program,
+                                words[level]);
     used += ocr_log_escape(line + used, sizeof line - used - 1, raw,
                            strlen(raw));
     if (log_syslog) {

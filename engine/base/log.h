@@ -1,5 +1,8 @@
 /* engine/base/log.h - one line per event, to standard error or syslog.
  *
+ * On standard error a line begins "PROGRAM: ", and errors and warnings say so:
+ * "ocrfs: warning: ...". syslog has priorities instead.
+ *
  * Every line is made safe before it leaves: control characters, ESC and bytes
  * that are not UTF-8 (a hostile file name) come out as \xNN, so one event is
  * always one valid line. A failure is logged once, at the border where it is
