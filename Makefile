@@ -32,13 +32,14 @@ HARDEN  := -fstack-protector-strong -fstack-clash-protection \
            -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
 MODE    := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
 XXHASH  := $(call have,libxxhash)
-ALL_CPP := -I. -D_GNU_SOURCE -DOCR_VERSION='"$(VERSION)"' \
-           -DHAVE_XXHASH=$(or $(XXHASH),0) $(CPPFLAGS)
+ALL_CPP := -I. -D_GNU_SOURCE -DHAVE_XXHASH=$(or $(XXHASH),0) \
+           $(CPPFLAGS)
 ALL_C   := -std=c11 -pthread -fPIC $(WARN) $(and $(call yes,$(WERROR)),-Werror) \
            $(or $(MODE),$(HARDEN)) $(CFLAGS)
 ALL_LD  := -pthread -pie $(or $(MODE),-Wl$(comma)-z$(comma)relro$(comma)-z$(comma)now) $(LDFLAGS)
 ALL_SO  := -pthread -shared $(or $(MODE),-Wl$(comma)-z$(comma)relro$(comma)-z$(comma)now) $(LDFLAGS)
 
+SOURCES := $(wildcard fs cache engine kernels)
 obj      = $(patsubst %,$(OUT)/%.o,$(1))
 BASE    := $(wildcard engine/base/*.c)
 SHARED  := $(BASE) $(wildcard engine/*.c)
@@ -48,6 +49,11 @@ PLUGIN  := $(BASE) $(wildcard engine/tesseract/*.c)
 FS      := $(wildcard fs/*.c)
 UNIT    := $(patsubst %.c,$(OUT)/%,$(wildcard tests/unit/test_*.c))
 TOOLS   := $(patsubst %.c,$(OUT)/%,$(wildcard tests/tools/*.c))
+MOUNT   := $(wildcard tests/mount/test_*.py)
+# Not beside others: they look at the whole machine's response.
+ALONE   := tests/mount/test_load.py tests/mount/test_slow_source.py
+# Objects that name the version: only these are built again at each commit.
+VERSIONED := $(call obj,$(shell grep -rlw OCR_VERSION --include='*.c' $(SOURCES)))
 # Everything but the two main()s, for the unit tests.
 TESTED  := $(sort $(filter-out fs/main.c engine/server/main.c, \
              $(CLIENT) $(SERVER) $(FS) $(wildcard engine/tesseract/*.c)))
@@ -84,22 +90,102 @@ $(TOOLS): $(OUT)/%: $(OUT)/%.c.o
 
 $(OUT)/fs/%.c.o $(OUT)/tests/%.c.o: CPP_PKGS = $(call pkg,--cflags fuse3)
 $(OUT)/engine/tesseract/%.c.o: CPP_PKGS = $(call pkg,--cflags $(TESS_PKGS))
+$(VERSIONED): CPP_VERSION = -DOCR_VERSION='"$(VERSION)"'
+$(VERSIONED): $(OUT)/version
 $(OUT)/%.c.o: %.c $(OUT)/flags
 	@mkdir -p $(@D) && echo "  CC    $<"
-	$Q$(CC) $(ALL_CPP) $(CPP_PKGS) $(ALL_C) -MMD -MP -c $< -o $@
+	$Q$(CC) $(ALL_CPP) $(CPP_VERSION) $(CPP_PKGS) $(ALL_C) -MMD -MP -c $< -o $@
 
-# Touched only when a flag changed; every object depends on it.
+# Touched only when their content changes: every object depends on the flags,
+# and those that name the version on it.
 FLAGS = $(subst ','\'',$(CC) $(ALL_CPP) $(ALL_C))
 $(OUT)/flags: FORCE
 	@mkdir -p $(@D) && { echo '$(FLAGS)' | cmp -s - $@ || echo '$(FLAGS)' > $@; }
+$(OUT)/version: FORCE
+	@mkdir -p $(@D) && { echo '$(VERSION)' | cmp -s - $@ || echo '$(VERSION)' > $@; }
 
+demo: deps ## install what is needed, build, and show it on sample scans
+	@$(MAKE) --no-print-directory all
+	@BUILD=$(OUT) tests/demo.sh
+
+PROVE := BUILD=$(abspath $(OUT)) prove
 unit: $(UNIT) ## build and run the unit tests; T=cache runs only test_cache*
-	$Qprove $(filter $(OUT)/tests/unit/test_$T%,$(UNIT))
+	$Q$(PROVE) $(filter $(OUT)/tests/unit/test_$T%,$(UNIT))
+check: all $(UNIT) $(TOOLS) ## run all tests, unit and mount; T=names only test_names*
+	$Q$(PROVE) -j2 $(ALONE:%=--rules='seq=%') --rules='par=**' \
+	    $(filter $(OUT)/tests/unit/test_$T% tests/mount/test_$T%,$(UNIT) $(MOUNT))
+asan: ## run the unit tests under address and undefined-behaviour sanitizers
+	$Q$(MAKE) unit SAN=address,undefined
+tsan: ## run the unit tests under the thread sanitizer
+	$Qsetarch -R $(MAKE) unit SAN=thread
+bench: all ## measure, against plain programs in the same run
+	$QBUILD=$(OUT) tests/bench/run
+
+C_FILES = $(shell find $(SOURCES) tests -name '*.[ch]')
+lint: ## check format and look for mistakes; every finding is an error
+	$Qclang-format --dry-run -Werror $(C_FILES)
+	$Qprintf '%s\n' $(filter %.c,$(C_FILES)) | xargs -P2 -n4 clang-tidy --quiet \
+	    -- $(ALL_CPP) -DOCR_VERSION='""' -std=c11 $(call pkg,--cflags fuse3 $(TESS_PKGS)) \
+	    | sed '/warnings generated/d'
+	$Qshellcheck .ci/run tests/*.sh
+	$Qpython3 -m compileall -q tests
+
+# folder:folder or folder:header it may include; engine/base is for everybody.
+ARROWS := fs:engine fs:engine/client fs:cache engine/client:engine \
+    engine:engine/image/image.h engine/finish:engine/finish.h \
+    engine/tesseract:engine/recogniser.h engine/tesseract:engine/image/image.h \
+    engine/server:engine engine/server:engine/image/image.h engine/server:kernels
+# folder:prefix of system headers that are its own.
+OWNERS := fs:fuse cache:sqlite3 engine/image:png engine/image:jpeglib \
+    engine/tesseract:tesseract engine/tesseract:leptonica
+arrows: ## check who includes whom
+	$Qgrep -rnoE --include='*.[ch]' '^ *# *include [<"][^>"]+' $(SOURCES) | awk -F: \
+	    -v arrows=' $(ARROWS) ' -v owners='$(OWNERS)' "$$ARROWS_AWK"
+define ARROWS_AWK
+function dir(p) { sub(/\/[^\/]*$$/, "", p); return p }
+BEGIN { n = split(owners, o, /[ :]/) }
+{   from = dir($$1); to = $$3; local = sub(/.*"/, "", to); sub(/.*</, "", to); bad = 0
+    if (local)
+        bad = dir(to) != "engine/base" && dir(to) != from && \
+            !index(arrows, " " from ":" dir(to) " ") && !index(arrows, " " from ":" to " ")
+    else
+        for (i = 1; i < n; i += 2)
+            bad = bad || (index(to, o[i + 1]) == 1 && from != o[i])
+    if (bad) { print "bad arrow: " $$1 ":" $$2 " includes " to; found = 1 } }
+END { exit found }
+endef
+export ARROWS_AWK
+
+# Debian and Ubuntu. dpkg is asked first: with everything there, neither root
+# nor a network is needed.
+DEPS := gcc libc6-dev pkg-config fuse3 libfuse3-dev libsqlite3-dev libjansson-dev \
+    libxxhash-dev libpng-dev libjpeg-dev zlib1g-dev libtesseract-dev libleptonica-dev \
+    $(addprefix tesseract-ocr-,osd eng deu fra spa ita nld por swe dan)
+DEPS_CHECK := perl python3 libcmocka-dev clang clang-format clang-tidy shellcheck \
+    sqlite3 attr acl file git less vim-tiny zip p7zip-full cpio rsync ripgrep \
+    libarchive-tools busybox-static borgbackup restic tesseract-ocr
+deps: ## install what the build and the program need (Debian, Ubuntu)
+	$(call packages,$(DEPS))
+deps-check: ## and what the tests need
+	$(call packages,$(DEPS) $(DEPS_CHECK))
+ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
+packages = @dpkg -s $(1) >/dev/null 2>&1 || { set -x; $(ROOT) apt-get update -q && \
+    $(ROOT) env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $(1); }
+
+install: all ## install under $(DESTDIR)$(PREFIX)
+	install -Dm755 $(OUT)/ocrfs $(DESTDIR)$(PREFIX)/bin/ocrfs
+	install -Dm755 $(OUT)/ocrfs-engine $(DESTDIR)$(PREFIX)/libexec/ocrfs/ocrfs-engine
+	test ! -e $(OUT)/ocrfs-tesseract.so || install -Dm755 $(OUT)/ocrfs-tesseract.so \
+	    $(DESTDIR)$(PREFIX)/lib/ocrfs/ocrfs-tesseract.so
+uninstall: ## remove what install put there
+	$(RM) $(DESTDIR)$(PREFIX)/bin/ocrfs
+	$(RM) -r $(DESTDIR)$(PREFIX)/libexec/ocrfs $(DESTDIR)$(PREFIX)/lib/ocrfs
 clean: ## remove build/
 	$(RM) -r build
 help: ## show this list
-	@sed -nE 's/^([a-z]+):.*## (.*)/\1\t\2/p' Makefile | expand -t12
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t12
 
-.PHONY: all engine unit clean help no-tesseract FORCE
+.PHONY: all engine demo unit check asan tsan bench lint arrows deps deps-check \
+    install uninstall clean help no-tesseract FORCE
 .SECONDARY:
 -include $(shell find $(OUT) -name '*.d' 2>/dev/null)
