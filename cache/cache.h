@@ -16,6 +16,10 @@
  * Threads: every function from any thread; calls are serialised by locks
  *          inside that are never held while waiting for another process longer
  *          than the busy time-out (250 ms; then it is a miss or not stored).
+ *          identify, size and get use a connection of their own: they never
+ *          wait for a commit or an fsync of the other functions.
+ * Fork:    open starts a thread and holds locks that a fork loses: open after
+ *          the last fork (behind the daemonizing), never carry it across one.
  * Errors:  0 or a negative errno; a miss is -ENOENT and leaves err alone. */
 #ifndef OCR_CACHE_H
 #define OCR_CACHE_H
@@ -27,20 +31,26 @@
 
 struct ocr_cache; /* opaque */
 
-enum { OCR_CACHE_SECRET_BYTES = 192, OCR_CACHE_DIGEST_BYTES = 16 };
+enum {
+    OCR_CACHE_SECRET_BYTES = 192,
+    OCR_CACHE_DIGEST_BYTES = 16
+};
 #define OCR_CACHE_ANY_OWNER UINT32_MAX
 
 struct ocr_cache_options {
-    const char *dir;      /* NULL: the user's default; "memory": no disk */
-    uint64_t max_bytes;   /* of texts; 0: until 1 GiB of the disk is left */
-    uint64_t keep_free;   /* bytes left free on the disk if max_bytes is 0;
-                             0: 1 GiB */
+    const char *dir;    /* NULL or "": the user's default; "memory": no disk */
+    uint64_t max_bytes; /* of texts; 0: until 1 GiB of the disk is left, in
+                           memory 64 MiB */
+    uint64_t keep_free; /* bytes left free on the disk if max_bytes is 0;
+                           0: 1 GiB, or a quarter of a smaller disk */
 };
 
 /* Opens or creates. The folder is made with mode 0700 and refused if others
  * may write to it or it belongs to somebody else (-EPERM). Damage is healed
- * here (see above). On a disk that cannot hold it (-EROFS, -ENOSPC, -EACCES)
- * the caller decides to go on with dir "memory". */
+ * here; if others use the damaged database, texts are kept in memory only
+ * (said in the log, and by ocr_cache_path). A database of a newer ocrfs is
+ * left alone (-ENOTSUP). On a disk that cannot hold it (-EROFS, -ENOSPC,
+ * -EACCES) the caller decides to go on with dir "memory". */
 int ocr_cache_open(struct ocr_cache **out,
                    const struct ocr_cache_options *options,
                    struct ocr_err *err);
@@ -51,24 +61,26 @@ void ocr_cache_close(struct ocr_cache *c);
 /* The secret that keys digests in this cache; constant while it is open. */
 const uint8_t *ocr_cache_secret(const struct ocr_cache *c);
 
-/* Where it lives, for messages: a folder or "memory". */
+/* Where it lives now, for messages: a folder or "memory" (also after damage
+ * that could not be healed). Valid while open. */
 const char *ocr_cache_path(const struct ocr_cache *c);
 
 /* ---- file -> digest ---------------------------------------------------- */
 
 struct ocr_file_id {
-    uint64_t fs;  /* file system id from statfs, else st_dev */
+    uint64_t fs; /* file system id from statfs, else st_dev */
     uint64_t ino;
     uint64_t size;
     int64_t mtime_ns, ctime_ns;
 };
 
 enum ocr_identity {
-    OCR_IDENTITY_NONE,   /* never seen */
-    OCR_IDENTITY_EXACT,  /* all fields match and the hash was not racy */
-    OCR_IDENTITY_RACY,   /* all match, but mtime or ctime was less than 2 s old
-                            when the bytes were read: hash again before use */
-    OCR_IDENTITY_CTIME,  /* only ctime differs: show the size, hash on open */
+    OCR_IDENTITY_NONE,  /* never seen */
+    OCR_IDENTITY_EXACT, /* all fields match and the hash was not racy */
+    OCR_IDENTITY_RACY,  /* size and mtime match, but mtime or ctime was less
+                           than 2 s old, or in the future, when the bytes
+                           were read: hash again before use */
+    OCR_IDENTITY_CTIME, /* only ctime differs: show the size, hash on open */
 };
 
 /* Looks the file up; digest is set unless NONE is returned. */
@@ -100,18 +112,24 @@ struct ocr_cache_key {
 };
 
 struct ocr_cached {
-    uint64_t size;      /* bytes of the text */
-    int64_t redone_ns;  /* when it was made, if it replaced a text of an older
-                           version, else 0: the mtime to show (rule U12) */
+    uint64_t size;     /* bytes of the text */
+    bool stored;       /* the text is there; false: it was evicted, and the
+                          size holds as long as the maker stays the same
+                          (with fingerprint "" that is not known: show it
+                          with attr_timeout 0) */
+    int64_t redone_ns; /* when it was made, if the image had a text of another
+                          maker before, else 0: the mtime to show (U12) */
     enum ocr_kind verdict; /* NONE: there is a text of `size` bytes */
-    char sentence[256];    /* the verdict's */
-    char *text;            /* only from ocr_cache_get: malloc'd, caller frees;
-                              NULL if it was evicted or a verdict */
+    char sentence[256];    /* the verdict's, else "" */
+    char *text;            /* only from ocr_cache_get: malloc'd, NUL-terminated,
+                              caller frees; NULL with a verdict */
 };
 
 /* Which row serves: same recogniser, settings, fingerprint; else (unless
- * redo_stale) the newest of the same recogniser and settings; else one of a
- * better recogniser. 0 or -ENOENT. ocr_cache_size never reads the text. */
+ * redo_stale) the newest text of the same recogniser and settings; else the
+ * newest text of a better recogniser. Verdicts serve only their own maker.
+ * 0 or -ENOENT; *out is set in both cases. ocr_cache_size never reads the
+ * text. */
 int ocr_cache_size(struct ocr_cache *c, const struct ocr_cache_key *key,
                    const struct ocr_maker *maker, struct ocr_cached *out);
 
@@ -121,7 +139,9 @@ int ocr_cache_get(struct ocr_cache *c, const struct ocr_cache_key *key,
                   const struct ocr_maker *maker, struct ocr_cached *out);
 
 /* Stores a text, all or nothing, also across a crash; evicts least recently
- * used texts above the limit. Reads of other processes see it at once. */
+ * used texts above the limit (their sizes stay; a text above the limit leaves
+ * only its size). Replaces what an older version of the same recogniser and
+ * settings made. Reads of other processes see it at once. */
 int ocr_cache_put(struct ocr_cache *c, const struct ocr_cache_key *key,
                   const struct ocr_maker *maker, const char *text, size_t len,
                   struct ocr_err *err);
