@@ -162,7 +162,7 @@ DEPS := gcc libc6-dev pkg-config fuse3 libfuse3-dev libsqlite3-dev libjansson-de
     libxxhash-dev libpng-dev libjpeg-dev zlib1g-dev libtesseract-dev libleptonica-dev \
     $(addprefix tesseract-ocr-,osd eng deu fra spa ita nld por swe dan)
 DEPS_CHECK := perl python3 libcmocka-dev clang clang-format clang-tidy shellcheck \
-    sqlite3 attr acl file git less vim-tiny zip p7zip-full cpio rsync ripgrep \
+    sqlite3 attr acl file git less vim-tiny zip unzip p7zip-full cpio rsync ripgrep \
     libarchive-tools busybox-static borgbackup restic tesseract-ocr
 deps: ## install what the build and the program need (Debian, Ubuntu)
 	$(call packages,$(DEPS))
