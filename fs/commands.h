@@ -3,14 +3,23 @@
  * Layer:   fs.
  * Each takes its own argc and argv (argv[0] is the command's name) and returns
  * the exit status: 0 success, 1 some files failed, 2 wrong use; the mount has
- * the codes of README "Exit status". */
+ * the codes of README "Exit status". main() has answered --help before. */
 #ifndef OCR_COMMANDS_H
 #define OCR_COMMANDS_H
+
+struct ocr_err;
+struct ocr_options;
 
 int cmd_mount(int argc, char **argv);
 int cmd_read(int argc, char **argv);
 int cmd_status(int argc, char **argv);
 int cmd_cache(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
+
+/* Begins every command: defaults, configuration files, then the options in
+ * argv, which are taken out (fs/options.h). `command` is an OCR_FOR_*. On
+ * failure the reason has been printed and *o is released. */
+int cmd_options(struct ocr_options *o, unsigned command, int *argc,
+                char **argv);
 
 #endif

@@ -40,6 +40,9 @@ int ocr_fs_start(struct ocr_fs *fs, struct fuse_session *session,
 /* Refuses new jobs and answers all parked requests with ENODEV. Any thread. */
 void ocr_fs_stop(struct ocr_fs *fs);
 
+/* Writes the figures of `status` to the log, a few lines. Any thread. */
+void ocr_fs_log_statistics(struct ocr_fs *fs);
+
 /* After the session loop ended: joins threads, frees. NULL is a no-op. */
 void ocr_fs_destroy(struct ocr_fs *fs);
 

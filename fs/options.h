@@ -16,7 +16,21 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum ocr_size_mode { OCR_SIZE_BOUND, OCR_SIZE_WAIT, OCR_SIZE_ZERO };
+enum ocr_size_mode {
+    OCR_SIZE_BOUND,
+    OCR_SIZE_WAIT,
+    OCR_SIZE_ZERO,
+};
+
+/* Which commands an option is for. */
+enum {
+    OCR_FOR_MOUNT = 1,
+    OCR_FOR_READ = 2,
+    OCR_FOR_STATUS = 4,
+    OCR_FOR_CACHE = 8,
+    OCR_FOR_DOCTOR = 16,
+    OCR_FOR_ALL = 31,
+};
 
 /* Strings are owned by the struct and never NULL ("" means not set). */
 struct ocr_options {
@@ -52,22 +66,33 @@ struct ocr_options {
     char *runtime; /* folder for sockets, "": the user's */
     bool foreground, debug, single_thread;
     struct ocr_buf fuse; /* comma list for libfuse: what is its own */
+
+    unsigned command; /* OCR_FOR_*: whose command line is parsed */
 };
 
 void ocr_options_init(struct ocr_options *o); /* the defaults */
 void ocr_options_release(struct ocr_options *o);
 
 /* Reads /etc/ocrfs.conf, then the user's file, if they exist. Call before the
- * command line is applied. */
+ * command line is applied. The user's file is $XDG_CONFIG_HOME/ocrfs/config or
+ * ~/.config/ocrfs/config; the home folder is the account's if HOME is not set.
+ */
 int ocr_options_load(struct ocr_options *o, struct ocr_err *err);
+
+/* Reads one such file: lines NAME = VALUE (a flag may stand alone), `#` begins
+ * a comment at the start of a line or behind a space. Folders begin with / or
+ * ~/. A file that does not exist is no error. */
+int ocr_options_load_file(struct ocr_options *o, const char *path,
+                          struct ocr_err *err);
 
 /* Applies a list `a,b=c,...` as after -o: a backslash keeps the next byte. */
 int ocr_options_apply_list(struct ocr_options *o, const char *list,
                            struct ocr_err *err);
 
-/* Takes --NAME VALUE, --NAME=VALUE and -o LIST out of argv from *argc on and
- * leaves the rest (files, folders, in order, `--` ends options). The first
- * unknown option is an error. */
+/* Takes --NAME VALUE, --NAME=VALUE, -o LIST, -f, -d and -s out of argv[1..] and
+ * leaves the rest (files, folders, in order; `--` ends options) in argv[1..],
+ * *argc lowered. The first unknown option is an error. Options of other
+ * commands than o->command (OCR_FOR_ALL after init) are refused. */
 int ocr_options_apply_args(struct ocr_options *o, int *argc, char **argv,
                            struct ocr_err *err);
 
@@ -79,8 +104,9 @@ const char *ocr_options_recogniser(const struct ocr_options *o);
  * to the engine and into the cache key. Appends to *out. */
 void ocr_options_settings(const struct ocr_options *o, struct ocr_buf *out);
 
-/* The table for --help, the README and the manual: one line an option. */
-void ocr_options_help(struct ocr_buf *out);
+/* The table for --help, the README and the manual: the options of these
+ * commands (OCR_FOR_*), one line each. */
+void ocr_options_help(struct ocr_buf *out, unsigned commands);
 
 /* "64K", "10G", "1048576" -> bytes; -EINVAL. */
 int ocr_parse_size(const char *text, uint64_t *bytes, struct ocr_err *err);

@@ -1,0 +1,188 @@
+/* fs/main.c - `ocrfs`: finds the command, answers --help and --version. What
+ * is no command is a mount: ocrfs SOURCE MOUNTPOINT. */
+#include "engine/base/log.h"
+#include "fs/commands.h"
+#include "fs/options.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+struct command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    unsigned options; /* OCR_FOR_* */
+    const char *arguments;
+    const char *summary;
+    const char *detail;
+};
+
+static const struct command mount_command = {
+    "",
+    cmd_mount,
+    OCR_FOR_MOUNT,
+    "SOURCE MOUNTPOINT [-o OPTIONS] [-f] [-d] [-s]",
+    "show SOURCE read-only, a text beside each image",
+    "Beside each image X.png there is a text X.png.md; opening it reads the\n"
+    "image, once. Unmount with: fusermount3 -u MOUNTPOINT\n"
+    "\n"
+    "  -o LIST  options as below, NAME or NAME=VALUE, parted by commas;\n"
+    "           what mount(8) knows (noexec, allow_root, ...) is passed on\n"
+    "  -f       stay in the foreground\n"
+    "  -d       the same, with every request on standard error\n"
+    "  -s       one thread\n"
+    "\n"
+    "Exit status: 0 mounted (with -f: unmounted), 1 wrong option, 2 no mount\n"
+    "point, 3 cannot set up, 4 cannot mount, 5 cannot go to the background,\n"
+    "6 cannot handle signals, 7 the mount ended with an error.\n",
+};
+
+static const struct command commands[] = {
+    {"read", cmd_read, OCR_FOR_READ, "[OPTIONS] FILE...",
+     "print the texts of images, without a mount",
+     "Texts go to standard output in the order of the files; - is standard\n"
+     "input. Exit status: 0 success, 1 some files failed, 2 wrong use.\n"},
+    {"status", cmd_status, OCR_FOR_STATUS, "[MOUNTPOINT]",
+     "what mounts are doing: queue, errors, cache, engine",
+     "Without MOUNTPOINT all mounts of ocrfs that this user may look into.\n"},
+    {"cache", cmd_cache, OCR_FOR_CACHE, "stat|verify|clear [OPTIONS]",
+     "look at, check or empty the cache", ""},
+    {"doctor", cmd_doctor, OCR_FOR_DOCTOR, "[OPTIONS]",
+     "check what is needed to mount and to read images",
+     "Says what is missing and which package has it. Exit status: 0 if a\n"
+     "mount would work and texts can be made, else 1.\n"},
+};
+
+enum {
+    COMMANDS = sizeof commands / sizeof commands[0],
+};
+
+static const struct command *find(const char *name)
+{
+    for (size_t i = 0; i < COMMANDS; i++)
+        if (!strcmp(commands[i].name, name))
+            return &commands[i];
+    return NULL;
+}
+
+static int help_on(const struct command *command)
+{
+    const bool mount = command == &mount_command;
+    struct ocr_buf text;
+
+    ocr_buf_init(&text, 64 << 10);
+    ocr_buf_printf(&text, "usage: ocrfs %s%s%s\n\n%s\n", command->name,
+                   mount ? "" : " ", command->arguments, command->detail);
+    ocr_buf_puts(&text, mount ? "Options (-o NAME=VALUE, or a line NAME = "
+                                "VALUE of /etc/ocrfs.conf\nor "
+                                "~/.config/ocrfs/config):\n"
+                              : "Options (--NAME VALUE):\n");
+    ocr_options_help(&text, command->options);
+    if (!text.failed)
+        fputs(text.data, stdout);
+    ocr_buf_release(&text);
+    return 0;
+}
+
+static void list_commands(FILE *out)
+{
+    fprintf(out, "usage: ocrfs %s\n", mount_command.arguments);
+    for (size_t i = 0; i < COMMANDS; i++)
+        fprintf(out, "       ocrfs %s %s\n", commands[i].name,
+                commands[i].arguments);
+}
+
+static int help(void)
+{
+    list_commands(stdout);
+    printf("\n  (none)   %s\n", mount_command.summary);
+    for (size_t i = 0; i < COMMANDS; i++)
+        printf("  %-8s %s\n", commands[i].name, commands[i].summary);
+    puts("\nocrfs help mount, or ocrfs COMMAND --help, lists the options.");
+    return 0;
+}
+
+static int cmd_help(const char *topic)
+{
+    const struct command *command = topic ? find(topic) : NULL;
+
+    if (!topic)
+        return help();
+    if (!strcmp(topic, "mount"))
+        command = &mount_command;
+    if (command)
+        return help_on(command);
+    ocr_error("there is no command '%s'", topic);
+    return 2;
+}
+
+/* True if one of `short_form`, `long_form` stands before a "--". */
+static bool asks_for(char **argv, const char *short_form, const char *long_form)
+{
+    for (int i = 1; argv[i] && strcmp(argv[i], "--"); i++)
+        if (!strcmp(argv[i], short_form) || !strcmp(argv[i], long_form))
+            return true;
+    return false;
+}
+
+int cmd_options(struct ocr_options *o, unsigned command, int *argc, char **argv)
+{
+    struct ocr_err err = OCR_ERR_INIT;
+    int rc;
+
+    ocr_options_init(o);
+    rc = ocr_options_load(o, &err);
+    o->command = command;
+    if (!rc)
+        rc = ocr_options_apply_args(o, argc, argv, &err);
+    if (rc) {
+        ocr_error("%s", err.text);
+        ocr_options_release(o);
+    }
+    return rc;
+}
+
+/* A descriptor 0, 1 or 2 that is closed would become some file of ours. */
+static void open_standard_descriptors(void)
+{
+    int fd;
+
+    do {
+        fd = open("/dev/null", O_RDWR);
+    } while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd > STDERR_FILENO)
+        close(fd);
+}
+
+static int run(int argc, char **argv)
+{
+    const struct command *command = argc > 1 ? find(argv[1]) : NULL;
+
+    if (argc > 1 && !strcmp(argv[1], "help"))
+        return cmd_help(argv[2]);
+    if (asks_for(argv, "-V", "--version")) {
+        printf("ocrfs %s\n", OCR_VERSION);
+        return 0;
+    }
+    if (asks_for(argv, "-h", "--help"))
+        return command ? help_on(command) : help();
+    if (command)
+        return command->run(argc - 1, argv + 1);
+    return cmd_mount(argc, argv);
+}
+
+int main(int argc, char **argv)
+{
+    int status;
+
+    open_standard_descriptors();
+    ocr_log_init("ocrfs", OCR_LOG_INFO);
+    status = run(argc, argv);
+    /* Texts that did not reach a full disk are not success. */
+    if (fflush(stdout) || ferror(stdout)) {
+        ocr_error("cannot write to standard output");
+        return status ? status : 1;
+    }
+    return status;
+}
