@@ -81,7 +81,10 @@ $(OUT)/ocrfs-engine: $(call obj,$(SERVER))
 $(OUT)/ocrfs-tesseract.so: $(call obj,$(PLUGIN))
 	@echo "  LD    $@"
 	$Q$(CC) $(ALL_SO) $^ $(call pkg,--libs $(TESS_PKGS)) -lm $(LDLIBS) -o $@
-$(UNIT): $(OUT)/%: $(OUT)/%.c.o $(call obj,$(TESTED))
+# An archive, so that a test links only what it needs.
+$(OUT)/tested.a: $(call obj,$(TESTED))
+	$Q$(RM) $@ && $(AR) rcs $@ $^
+$(UNIT): $(OUT)/%: $(OUT)/%.c.o $(OUT)/tested.a
 	@echo "  LD    $@"
 	$Q$(CC) $(ALL_LD) $^ $(call pkg,--libs cmocka $(FS_PKGS) $(TESS_PKGS)) $(IMG_LIBS) -ldl -lm -o $@
 $(TOOLS): $(OUT)/%: $(OUT)/%.c.o

@@ -2,6 +2,7 @@
 #include "engine/base/utf8.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +14,8 @@ enum { LINE_MAX_BYTES = 2048 };
 /* Set before threads start, read-only afterwards. */
 static const char *log_program = "ocrfs";
 static enum ocr_log_level log_level = OCR_LOG_INFO;
-static bool log_syslog;
+/* A daemon turns to syslog when its mount is there: threads run by then. */
+static atomic_bool log_syslog;
 
 void ocr_log_init(const char *program, enum ocr_log_level level)
 {
