@@ -1,0 +1,153 @@
+/* ocrfs-engine: reads pages for ocrfs. People do not start it by hand; ocrfs
+ * does, with a listening socket as descriptor 3 (engine/client/connect.c). */
+#include "engine/server/server_i.h"
+
+#include "engine/base/log.h"
+#include "engine/client/connect.h"
+#include "engine/server/plugin.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char usage[] =
+    "ocrfs-engine is started by ocrfs when a page is to be read.\n"
+    "  --recogniser NAME[:ARGS]  --device NAME  --model DIR  --idle SECONDS\n"
+    "  --runtime DIR  --name NAME     where its socket is; descriptor 3 "
+    "listens\n"
+    "  --decode-helper                decode images for an engine\n"
+    "  --help  --version\n";
+
+enum {
+    OPTION_RECOGNISER = 256,
+    OPTION_DEVICE,
+    OPTION_MODEL,
+    OPTION_IDLE,
+    OPTION_RUNTIME,
+    OPTION_NAME,
+    OPTION_HELPER,
+    OPTION_HELP,
+    OPTION_VERSION,
+};
+
+static const struct option options[] = {
+    {"recogniser", required_argument, NULL, OPTION_RECOGNISER},
+    {"device", required_argument, NULL, OPTION_DEVICE},
+    {"model", required_argument, NULL, OPTION_MODEL},
+    {"idle", required_argument, NULL, OPTION_IDLE},
+    {"runtime", required_argument, NULL, OPTION_RUNTIME},
+    {"name", required_argument, NULL, OPTION_NAME},
+    {"decode-helper", no_argument, NULL, OPTION_HELPER},
+    {"help", no_argument, NULL, OPTION_HELP},
+    {"version", no_argument, NULL, OPTION_VERSION},
+    {NULL, 0, NULL, 0},
+};
+
+struct arguments {
+    const char *recogniser;
+    struct server *server;
+};
+
+/* Takes one option; returns -1 to go on, else the exit status. */
+static int take_option(struct arguments *a, int option)
+{
+    switch (option) {
+    case OPTION_RECOGNISER:
+        a->recogniser = optarg;
+        return -1;
+    case OPTION_DEVICE:
+        a->server->config.device = optarg;
+        return -1;
+    case OPTION_MODEL:
+        a->server->config.model = optarg;
+        return -1;
+    case OPTION_IDLE:
+        a->server->idle_s = (unsigned)strtoul(optarg, NULL, 10);
+        return -1;
+    case OPTION_RUNTIME:
+        a->server->runtime = optarg;
+        return -1;
+    case OPTION_NAME:
+        a->server->name = optarg;
+        return -1;
+    case OPTION_HELPER:
+        return ocr_decode_helper_main(OCR_ENGINE_LISTEN_FD);
+    case OPTION_HELP:
+        fputs(usage, stdout);
+        return 0;
+    case OPTION_VERSION:
+        puts("ocrfs-engine " OCR_VERSION);
+        return 0;
+    default:
+        fputs(usage, stderr);
+        return 2;
+    }
+}
+
+/* Descriptor 3 must be a listening socket, and its name in the folder ours. */
+static bool check_socket(struct server *s)
+{
+    char path[PATH_MAX];
+    int listening = 0;
+    socklen_t size = sizeof listening;
+    struct stat st;
+
+    snprintf(path, sizeof path, "%s/%s.sock", s->runtime, s->name);
+    if (getsockopt(s->listener, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) ||
+        !listening || stat(path, &st))
+        return false;
+    s->socket_ino = st.st_ino;
+    return fcntl(s->listener, F_SETFD, FD_CLOEXEC) == 0 &&
+           fcntl(s->listener, F_SETFL, O_NONBLOCK) == 0;
+}
+
+/* The starter waits for its child only: the engine lives on without it. */
+static bool go_to_background(void)
+{
+    const pid_t pid = fork();
+
+    if (pid > 0)
+        _exit(0);
+    return pid == 0 && setsid() >= 0 && chdir("/") == 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct server s = {
+        .config = {.arguments = "", .device = "auto", .model = ""},
+        .listener = OCR_ENGINE_LISTEN_FD,
+        .idle_s = 600,
+        .runtime = "",
+        .name = ""};
+    struct arguments a = {"", &s};
+    struct ocr_err err = OCR_ERR_INIT;
+    int option;
+
+    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        const int status = take_option(&a, option);
+
+        if (status >= 0)
+            return status;
+    }
+    ocr_log_init("ocrfs-engine", OCR_LOG_INFO);
+    if (!check_socket(&s)) {
+        fputs(usage, stderr);
+        return 2;
+    }
+    s.ops = ocr_recogniser_find(a.recogniser, &s.config.arguments, &err);
+    if (!s.ops)
+        s.ops = ocr_recogniser_missing(&err);
+    umask(077);
+    signal(SIGPIPE, SIG_IGN);
+    if (!go_to_background())
+        return 1;
+    crash_install();
+    return server_run(&s);
+}

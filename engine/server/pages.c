@@ -1,0 +1,369 @@
+#include "engine/server/server_i.h"
+
+#include "engine/base/io.h"
+#include "engine/base/setting.h"
+#include "engine/finish.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void document_release(struct document *d)
+{
+    if (!d->forgotten || d->users)
+        return;
+    ocr_close(d->fd);
+    free(d);
+}
+
+/* ---- the list of pages -----------------------------------------------------
+ */
+
+static void link_page(struct server *s, struct page *p)
+{
+    p->prev = s->last_page;
+    if (s->last_page)
+        s->last_page->next = p;
+    else
+        s->first_page = p;
+    s->last_page = p;
+}
+
+static void unlink_page(struct server *s, struct page *p)
+{
+    if (p->prev)
+        p->prev->next = p->next;
+    else
+        s->first_page = p->next;
+    if (p->next)
+        p->next->prev = p->prev;
+    else
+        s->last_page = p->prev;
+}
+
+static unsigned *counter_of(struct server *s, enum page_state state)
+{
+    switch (state) {
+    case PAGE_DECODING:
+        return &s->decoding;
+    case PAGE_DECODED:
+        return &s->decoded;
+    case PAGE_READING:
+        return &s->reading;
+    case PAGE_QUEUED:
+        break;
+    }
+    return NULL;
+}
+
+static void set_state(struct server *s, struct page *p, enum page_state state)
+{
+    unsigned *from = counter_of(s, p->state), *to = counter_of(s, state);
+
+    if (from)
+        (*from)--;
+    if (to)
+        (*to)++;
+    p->state = state;
+    crash_count(s->decoding + s->reading);
+}
+
+static struct page *find_id(struct server *s, uint64_t id)
+{
+    struct page *p = s->first_page;
+
+    while (p && p->id != id)
+        p = p->next;
+    return p;
+}
+
+struct page *page_find(struct server *s, const struct client *c,
+                       uint64_t document, uint32_t number)
+{
+    for (struct page *p = s->first_page; p; p = p->next)
+        if (p->client == c && !p->cancelled &&
+            p->document->number == document && p->number == number)
+            return p;
+    return NULL;
+}
+
+/* The page is in no other thread's hands any more. */
+static void free_page(struct server *s, struct page *p)
+{
+    set_state(s, p, PAGE_QUEUED);
+    unlink_page(s, p);
+    if (p->client)
+        p->client->pages--;
+    ocr_decoded_release(&p->image);
+    p->document->users--;
+    document_release(p->document);
+    free(p->settings);
+    free(p);
+}
+
+/* A document has one page for now: with its answer it is done with. */
+static void forget(struct page *p)
+{
+    struct document **at = &p->client->documents;
+
+    while (*at && *at != p->document)
+        at = &(*at)->next;
+    if (*at) {
+        *at = p->document->next;
+        p->document->forgotten = true;
+    }
+}
+
+static void answer_error(struct server *s, struct page *p, enum ocr_kind kind,
+                         const char *sentence)
+{
+    if (p->client) {
+        client_error(p->client, p->document->number, p->number, kind, sentence);
+        forget(p);
+    }
+    free_page(s, p);
+}
+
+static void answer_text(struct server *s, struct page *p, const char *text,
+                        size_t len, unsigned flags)
+{
+    struct ocr_message m = {.type = OCR_MSG_TEXT,
+                            .document = p->document->number,
+                            .page = p->number,
+                            .value = len,
+                            .flags = flags};
+    struct ocr_err err = OCR_ERR_INIT;
+    int fd = -1;
+
+    if (len <= OCR_TEXT_INLINE) {
+        m.length = (uint32_t)len;
+    } else {
+        fd = ocr_memfd("ocrfs-text", &err);
+        if (fd < 0 || ocr_pwrite_full(fd, text, len, 0) ||
+            ocr_memfd_seal(fd, &err)) {
+            ocr_close(fd);
+            answer_error(s, p, OCR_KIND_FAILED,
+                         "no memory to pass the text on");
+            return;
+        }
+    }
+    if (p->client) {
+        client_send(p->client, &m, text, fd);
+        forget(p);
+    } else {
+        ocr_close(fd);
+    }
+    free_page(s, p);
+}
+
+static void tell_progress(struct page *p, enum ocr_stage stage)
+{
+    const struct ocr_message m = {.type = OCR_MSG_PROGRESS,
+                                  .document = p->document->number,
+                                  .page = p->number,
+                                  .value = stage};
+
+    if (p->client)
+        client_send(p->client, &m, NULL, -1);
+}
+
+/* ---- coming and going -------------------------------------------------------
+ */
+
+void page_add(struct server *s, struct client *c, struct document *d,
+              uint32_t number, enum ocr_priority priority, bool alone)
+{
+    struct page *p = calloc(1, sizeof *p);
+
+    if (!p || !(p->settings = strdup(c->settings))) {
+        free(p);
+        client_error(c, d->number, number, OCR_KIND_FAILED,
+                     "the engine is out of memory");
+        return;
+    }
+    p->id = ++s->next_id;
+    p->client = c;
+    p->document = d;
+    p->number = number;
+    p->priority = priority;
+    p->alone = alone;
+    p->turn = ++s->next_turn;
+    d->users++;
+    c->pages++;
+    link_page(s, p);
+}
+
+void page_cancel(struct server *s, struct page *p)
+{
+    if (p->cancelled)
+        return;
+    p->cancelled = true;
+    switch (p->state) {
+    case PAGE_QUEUED:
+    case PAGE_DECODED:
+        answer_error(s, p, OCR_KIND_CANCELLED, "nobody waited any more");
+        break;
+    case PAGE_DECODING:
+        ocr_decode_cancel(s->pool, p->id);
+        break;
+    case PAGE_READING:
+        s->ops->cancel(s->recogniser, p->id);
+        break;
+    }
+}
+
+void pages_orphan(struct server *s, struct client *c)
+{
+    for (struct page *p = s->first_page, *next; p; p = next) {
+        next = p->next;
+        if (p->client != c)
+            continue;
+        p->client = NULL;
+        page_cancel(s, p);
+    }
+}
+
+void page_decoded(struct server *s, struct ocr_decoded *decoded)
+{
+    struct page *p = find_id(s, decoded->id);
+
+    if (!p) {
+        ocr_decoded_release(&decoded->image);
+        return;
+    }
+    if (decoded->kind) {
+        answer_error(s, p, decoded->kind, decoded->sentence);
+        return;
+    }
+    p->image = decoded->image;
+    set_state(s, p, PAGE_DECODED);
+    if (p->cancelled)
+        answer_error(s, p, OCR_KIND_CANCELLED, "nobody waited any more");
+    else if (p->image.blank)
+        answer_text(s, p, "", 0, OCR_TEXT_BLANK);
+}
+
+static enum ocr_tables tables_of(const struct page *p)
+{
+    char value[8];
+
+    ocr_setting(p->settings, "tables", "pipe", value, sizeof value);
+    return strcmp(value, "html") ? OCR_TABLES_PIPE : OCR_TABLES_HTML;
+}
+
+void page_recognised(struct server *s, struct ocr_recognised *text)
+{
+    struct page *p = find_id(s, text->id);
+    struct ocr_err err = OCR_ERR_INIT;
+    char *finished = NULL;
+    unsigned flags = 0;
+    size_t len = 0;
+
+    if (!p)
+        return;
+    if (text->kind)
+        answer_error(s, p, text->kind, text->sentence);
+    else if (ocr_finish(&finished, &len, &flags, text->text, text->len,
+                        tables_of(p), &err))
+        answer_error(s, p, OCR_KIND_FAILED, err.text);
+    else
+        answer_text(s, p, finished, len, flags);
+    free(finished);
+}
+
+/* ---- handing pages on
+ * ---------------------------------------------------------- */
+
+/* The order of pages in one state: interactive before the rest, then the
+ * client that was served longest ago, then first come first served. */
+static bool before(const struct page *a, const struct page *b)
+{
+    if (a->priority != b->priority)
+        return a->priority > b->priority;
+    if (a->client != b->client && a->client && b->client &&
+        a->client->served != b->client->served)
+        return a->client->served < b->client->served;
+    return a->turn < b->turn;
+}
+
+static struct page *best(struct server *s, enum page_state state)
+{
+    struct page *found = NULL;
+
+    for (struct page *p = s->first_page; p; p = p->next)
+        if (p->state == state && (!found || before(p, found)))
+            found = p;
+    return found;
+}
+
+/* True if `p` may start beside what is in work: one that must be alone waits
+ * until nothing is, and nothing starts beside one. */
+static bool may_start(const struct server *s, const struct page *p)
+{
+    if (p->alone)
+        return s->decoding + s->decoded + s->reading == 0;
+    for (const struct page *o = s->first_page; o; o = o->next)
+        if (o->alone && o->state != PAGE_QUEUED)
+            return false;
+    return true;
+}
+
+static bool start_decoding(struct server *s, struct page *p)
+{
+    const struct document *d = p->document;
+    char partial[8];
+    struct ocr_decode_task task = {.id = p->id,
+                                   .fd = d->fd,
+                                   .size = d->size,
+                                   .page = p->number,
+                                   .priority = p->priority,
+                                   .check = d->checked ? &d->check : NULL,
+                                   .limits = OCR_IMAGE_LIMITS_DEFAULT};
+    struct ocr_err err = OCR_ERR_INIT;
+
+    task.limits.partial = !strcmp(
+        ocr_setting(p->settings, "partial", "0", partial, sizeof partial), "1");
+    set_state(s, p, PAGE_DECODING);
+    tell_progress(p, OCR_STAGE_DECODING);
+    if (p->client)
+        p->client->served = ++s->next_turn;
+    if (!ocr_decode_submit(s->pool, &task, &err))
+        return true;
+    answer_error(s, p, OCR_KIND_FAILED, err.text);
+    return false;
+}
+
+static bool start_reading(struct server *s, struct page *p)
+{
+    const struct ocr_page page = {
+        .id = p->id, .image = p->image, .settings = p->settings};
+    struct ocr_err err = OCR_ERR_INIT;
+    int rc;
+
+    set_state(s, p, PAGE_READING);
+    tell_progress(p, OCR_STAGE_READING);
+    rc = s->ops->submit(s->recogniser, &page, &err);
+    if (rc == -EAGAIN) {
+        set_state(s, p, PAGE_DECODED);
+        return false;
+    }
+    if (rc)
+        answer_error(s, p, err.kind ? err.kind : OCR_KIND_FAILED, err.text);
+    return true;
+}
+
+void pages_advance(struct server *s)
+{
+    struct page *p;
+
+    if (s->load != LOAD_DONE)
+        return;
+    while (s->reading < s->capacity && (p = best(s, PAGE_DECODED)))
+        if (!start_reading(s, p))
+            break;
+    while (s->decoding + s->decoded < s->capacity &&
+           (p = best(s, PAGE_QUEUED)) && may_start(s, p))
+        start_decoding(s, p);
+}
