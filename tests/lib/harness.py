@@ -411,7 +411,7 @@ def descendants(root):
     return sorted(found - {root})
 
 
-def _clear(folder):
+def clear(folder):
     """Unmounts all below `folder` and kills whatever we still have running."""
     left = []
     inside = os.fsencode(folder) + b"/"
@@ -511,7 +511,7 @@ def _run_one(function, limit):
     if state_of(pid) in ("", "Z"):
         result = os.read(out, 65536)
     os.close(out)
-    _clear(folder)
+    clear(folder)
     if not result:
         return "fail", "no result within %g s" % limit
     return result.decode(errors="replace").split("\0", 1)
@@ -528,7 +528,7 @@ def main():
         print("Bail out! no test has %s in its name" % " ".join(words))
         sys.exit(1)
     # Daemons that lost their parents become our children, so that none can
-    # escape _clear().
+    # escape clear().
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
     print("1..%d" % len(chosen), flush=True)
     failed, no_fuse = 0, fuse_missing()

@@ -232,7 +232,7 @@ while True:
 
 @test
 def eio_when_the_recogniser_fails_on_this_image():
-    with Mount(engine="null:fail", allow=["a.png"]) as m:
+    with Mount(engine="null:fail=320x96", allow=["a.png"]) as m:
         m.add("a.png")
         refuses(m, "a.png", errno.EIO)
 

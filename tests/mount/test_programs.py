@@ -13,6 +13,8 @@ from harness import *
 
 NAME = "page.png"
 TEXT = NAME + ".md"
+# A text of three pages of memory, so that a cut at a border would show.
+ENGINE = "null:20ms:big=320x96x10007"
 
 
 class Loud(Exception):
@@ -224,10 +226,10 @@ def fetch(mode, name):
     """(got, want) for one program in a fresh mount, Loud if it complained."""
     needs, function, _ = programs[name]
     need(*needs)
-    with Mount("size=" + mode, engine="null:20ms") as m:
+    with Mount("size=" + mode, engine=ENGINE) as m:
         m.add(NAME)
         truth = m.read_directly(NAME)
-        check(len(truth) > 0, "the text of the test is empty")
+        equal(len(truth), 10007, "length of the text")
         result = function(Case(m, truth))
         return result if isinstance(result, tuple) else (result, truth)
 
@@ -270,7 +272,7 @@ for mode in (with_bound, with_wait, with_zero):
 @test
 def after_open_fstat_is_exact():
     for mode in ("bound", "zero", "wait"):
-        with Mount("size=" + mode, engine="null:50ms") as m:
+        with Mount("size=" + mode, engine=ENGINE) as m:
             m.add(NAME)
             truth = m.read_directly(NAME)
             before = os.stat(m.text(NAME))
@@ -289,7 +291,7 @@ def after_open_fstat_is_exact():
 def a_shared_mapping_works():
     # It would not on a file opened with direct_io.
     import mmap
-    with Mount() as m:
+    with Mount(engine=ENGINE) as m:
         m.add(NAME)
         with open(m.text(NAME), "rb") as f:
             with mmap.mmap(f.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ) as view:
