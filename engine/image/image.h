@@ -36,7 +36,9 @@ enum ocr_format {
 };
 
 /* Bytes ocr_image_sniff() wants to see, fewer if the file is shorter. */
-enum { OCR_SNIFF_BYTES = 512 };
+enum {
+    OCR_SNIFF_BYTES = 512
+};
 
 /* The format by the first bytes, whatever the name says. Safe on any input. */
 enum ocr_format ocr_image_sniff(const uint8_t *head, size_t len);
@@ -54,13 +56,17 @@ struct ocr_image_limits {
     uint32_t scans;  /* of a progressive JPEG */
     bool partial;    /* -o partial: a truncated image gives what there is */
 };
-#define OCR_IMAGE_LIMITS_DEFAULT {250u * 1000 * 1000, 1000, false}
+#define OCR_IMAGE_LIMITS_DEFAULT                                               \
+    {                                                                          \
+        250u * 1000 * 1000, 1000, false                                        \
+    }
 
 struct ocr_image {
     uint32_t width, height; /* upright, in pixels, >= 1 */
     uint32_t channels;      /* 1 gray, 3 RGB */
     uint32_t dpi;           /* as the file says, 0 if it does not */
     uint8_t blank;          /* ocr_image_is_blank() */
+    uint8_t partial;        /* rows are missing (limits->partial): white */
     uint8_t *pixels;        /* [height][width][channels], no padding */
 };
 
