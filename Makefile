@@ -127,9 +127,8 @@ bench: all ## measure, against plain programs in the same run
 C_FILES = $(shell find $(SOURCES) tests -name '*.[ch]')
 lint: ## check format and look for mistakes; every finding is an error
 	$Qclang-format --dry-run -Werror $(C_FILES)
-	$Qprintf '%s\n' $(filter %.c,$(C_FILES)) | xargs -P2 -n4 clang-tidy --quiet \
-	    -- $(ALL_CPP) -DOCR_VERSION='""' -std=c11 $(call pkg,--cflags fuse3 $(TESS_PKGS)) \
-	    | sed '/warnings generated/d'
+	$Qprintf '%s\n' $(filter %.c,$(C_FILES)) | xargs -P2 -n1 sh -c 'clang-tidy --quiet "$$1" -- \
+	    -std=c11 $(ALL_CPP) -DOCR_VERSION=\"\" $(call pkg,--cflags fuse3 $(TESS_PKGS))' tidy 2>/dev/null
 	$Qshellcheck .ci/run tests/*.sh
 	$Qpython3 -m compileall -q tests
 

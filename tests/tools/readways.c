@@ -57,16 +57,20 @@ static int by_splice(int fd, size_t size)
 /* `size` is what stat said before the file was opened. */
 static int by_mmap(int fd, size_t size)
 {
-    char *map = mmap(NULL, size ? size : 1, PROT_READ, MAP_SHARED, fd, 0);
-    char *copy = malloc(size ? size : 1);
+    const size_t len = size ? size : 1;
+    char *map = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, 0);
+    char *copy = NULL;
     int status = 1;
 
-    if (map == MAP_FAILED || !copy)
+    if (map == MAP_FAILED)
         return fail("mmap");
-    memcpy(copy, map, size); /* a page behind the end is a SIGBUS */
-    status = put(copy, size);
+    copy = malloc(len);
+    if (copy) {
+        memcpy(copy, map, size); /* a page behind the end is a SIGBUS */
+        status = put(copy, size);
+    }
     free(copy);
-    munmap(map, size ? size : 1);
+    munmap(map, len);
     return status;
 }
 
