@@ -32,11 +32,12 @@ struct item {
     const char *path;
     struct ocr_waiter waiter;
     struct ocr_cache_key key;
+    int copy; /* of a pipe's bytes, -1 for files that can be opened again */
     int64_t begun_ms;
-    bool waiting; /* in the queue; main thread */
+    bool waiting; /* was given to the queue */
 
-    /* Guarded by reader.lock until done. */
-    bool done, reload;
+    /* Guarded by reader.lock while waiting. */
+    bool done;
     struct ocr_err err; /* why there is no text */
     char *text;         /* malloc'd */
     size_t len;
@@ -56,7 +57,11 @@ struct reader {
 
     pthread_mutex_t lock;
     pthread_cond_t changed; /* CLOCK_MONOTONIC */
-    char fingerprint[256];  /* guarded by lock, "" until the engine is ready */
+    /* Guarded by lock. */
+    char fingerprint[256];                 /* "" until the engine is ready */
+    struct ocr_job_key dropped[IN_FLIGHT]; /* the queue wants them again */
+    size_t drops;
+
     struct item *items;
     size_t count, begun;
 };
@@ -84,10 +89,9 @@ static void on_reload(void *arg, const struct ocr_job_key *key,
 
     (void)label;
     pthread_mutex_lock(&r->lock);
-    for (size_t i = 0; i < r->begun; i++)
-        if (!r->items[i].done && !memcmp(r->items[i].key.digest,
-                                         key->digest.bytes, OCR_DIGEST_BYTES))
-            r->items[i].reload = true;
+    /* Jobs that nobody waits for any more may go without. */
+    if (r->drops < IN_FLIGHT)
+        r->dropped[r->drops++] = *key;
     pthread_cond_signal(&r->changed);
     pthread_mutex_unlock(&r->lock);
 }
@@ -145,8 +149,9 @@ static int swallow(int from, struct ocr_err *err)
     return rc;
 }
 
-/* An open regular file with the bytes of `path`; -: standard input. */
-static int open_image(const char *path, struct ocr_err *err)
+/* An open regular file with the bytes of `path` (-: standard input), or a copy
+ * of them. */
+static int open_image(const char *path, bool *is_copy, struct ocr_err *err)
 {
     struct stat st;
     int fd, copy;
@@ -164,7 +169,8 @@ static int open_image(const char *path, struct ocr_err *err)
         return kind ? ocr_err_kind(err, kind, "%s", strerror(errno))
                     : ocr_err_errno(err, "cannot open it");
     }
-    if (S_ISREG(st.st_mode))
+    *is_copy = !S_ISREG(st.st_mode);
+    if (!*is_copy)
         return fd;
     copy = -EISDIR;
     if (S_ISDIR(st.st_mode))
@@ -230,6 +236,8 @@ static int load(struct reader *r, struct item *item, int fd,
     if (rc)
         return rc;
     memcpy(item->key.digest, content->digest.bytes, OCR_DIGEST_BYTES);
+    if (content->stat.st_nlink == 0)
+        return 0; /* a copy of a pipe's: never seen again */
     ocr_file_id_fill(&id, &content->stat, fd);
     ocr_cache_remember(r->cache, &id, item->key.digest, content->read_ns, NULL);
     return 0;
@@ -283,54 +291,71 @@ static int ask(struct reader *r, struct item *item, int fd, struct ocr_err *err)
     return rc;
 }
 
-static void begin(struct reader *r, struct item *item)
+static void begin(struct reader *r)
 {
+    struct item *item = &r->items[r->begun++];
     struct ocr_err err = OCR_ERR_INIT;
-    const int fd = open_image(item->path, &err);
+    bool is_copy = false;
+    const int fd = open_image(item->path, &is_copy, &err);
 
     item->reader = r;
     item->key.owner = OCR_CACHE_ANY_OWNER;
     item->begun_ms = ocr_now_ms();
-    pthread_mutex_lock(&r->lock);
-    r->begun++;
-    pthread_mutex_unlock(&r->lock);
+    item->copy = is_copy ? fd : -1;
     if (fd < 0 || ask(r, item, fd, &err)) {
         item->err = err;
         item->done = true;
     }
-    ocr_close(fd);
+    if (!is_copy)
+        ocr_close(fd);
 }
 
 /* ---- waiting ------------------------------------------------------------ */
 
-/* Gives the queue bytes that it had to drop. */
-static void reload(struct reader *r, struct item *item)
+static struct item *find_item(struct reader *r, const struct ocr_job_key *key)
 {
-    struct ocr_content content = {.fd = -1};
-    struct ocr_job_key key = {.owner = OCR_CACHE_ANY_OWNER};
-    struct ocr_err err = OCR_ERR_INIT;
-    int fd, rc;
+    for (size_t i = r->printed; i < r->begun; i++)
+        if (!memcmp(r->items[i].key.digest, key->digest.bytes,
+                    OCR_DIGEST_BYTES))
+            return &r->items[i];
+    return NULL;
+}
 
-    memcpy(key.digest.bytes, item->key.digest, OCR_DIGEST_BYTES);
-    fd = open_image(item->path, &err);
-    rc = fd < 0 ? fd
-                : ocr_content_load(&content, fd, ocr_cache_secret(r->cache),
-                                   true, NULL, &err);
-    ocr_queue_supply(r->queue, &key, rc ? NULL : &content, &err);
+/* Gives the queue bytes that it had to drop. */
+static void reload(struct reader *r, const struct ocr_job_key *key)
+{
+    const struct item *item = find_item(r, key);
+    struct ocr_content content = {.fd = -1};
+    struct ocr_err err = OCR_ERR_INIT;
+    bool is_copy;
+    int fd, rc = -ENOENT;
+
+    if (!item)
+        ocr_err_kind(&err, OCR_KIND_CANCELLED, "nobody waits for it");
+    fd = !item             ? -1
+         : item->copy >= 0 ? fcntl(item->copy, F_DUPFD_CLOEXEC, 3)
+                           : open_image(item->path, &is_copy, &err);
+    if (fd >= 0)
+        rc = ocr_content_load(&content, fd, ocr_cache_secret(r->cache), true,
+                              NULL, &err);
+    ocr_queue_supply(r->queue, key, rc ? NULL : &content, &err);
     ocr_close(fd);
 }
 
 static void reload_what_was_dropped(struct reader *r)
 {
-    for (size_t i = r->printed; i < r->begun; i++) {
+    for (;;) {
+        struct ocr_job_key key;
         bool asked;
 
         pthread_mutex_lock(&r->lock);
-        asked = r->items[i].reload;
-        r->items[i].reload = false;
-        pthread_mutex_unlock(&r->lock);
+        asked = r->drops > 0;
         if (asked)
-            reload(r, &r->items[i]);
+            key = r->dropped[--r->drops];
+        pthread_mutex_unlock(&r->lock);
+        if (!asked)
+            return;
+        reload(r, &key);
     }
 }
 
@@ -341,25 +366,33 @@ static bool is_late(const struct reader *r, const struct item *item)
     return limit && item->waiting && ocr_now_ms() - item->begun_ms >= limit;
 }
 
-/* Sleeps until something changed, a tick at most. */
-static bool wait_a_tick(struct reader *r, const struct item *item)
+static bool is_done(struct reader *r, const struct item *item)
 {
-    const int64_t until = ocr_now_ms() + TICK_MS;
-    const struct timespec deadline = {until / 1000, until % 1000 * 1000000};
     bool done;
 
     pthread_mutex_lock(&r->lock);
-    if (!item->done)
-        pthread_cond_timedwait(&r->changed, &r->lock, &deadline);
     done = item->done;
     pthread_mutex_unlock(&r->lock);
     return done;
 }
 
+/* Sleeps until something changed, a tick at most. */
+static void sleep_a_tick(struct reader *r, const struct item *item)
+{
+    const int64_t until = ocr_now_ms() + TICK_MS;
+    const struct timespec deadline = {until / 1000, until % 1000 * 1000000};
+
+    pthread_mutex_lock(&r->lock);
+    if (!item->done && !r->drops)
+        pthread_cond_timedwait(&r->changed, &r->lock, &deadline);
+    pthread_mutex_unlock(&r->lock);
+}
+
 static void wait_for(struct reader *r, struct item *item)
 {
-    while (!wait_a_tick(r, item)) {
+    while (!is_done(r, item)) {
         ocr_progress_draw(&r->progress, r->printed, r->pages);
+        sleep_a_tick(r, item);
         reload_what_was_dropped(r);
         if (is_late(r, item) && ocr_queue_leave(r->queue, &item->waiter)) {
             ocr_err_kind(&item->err, OCR_KIND_TIMEOUT, "not read within %u s",
@@ -378,6 +411,8 @@ static void store(struct reader *r, const struct item *item)
     const struct ocr_maker maker = maker_of(r, fingerprint);
     struct ocr_err err = OCR_ERR_INIT;
 
+    if (r->options.partial)
+        return; /* it may be of half an image */
     if (item->err.code == 0)
         ocr_cache_put(r->cache, &item->key, &maker, item->text, item->len,
                       &err);
@@ -418,6 +453,7 @@ static void finish(struct reader *r, struct item *item)
     print(r, item);
     free(item->text);
     item->text = NULL;
+    item->copy = ocr_close(item->copy);
     r->printed++;
     r->pages += item->pages;
 }
@@ -439,16 +475,14 @@ static void wait_for_fingerprint(struct reader *r)
 
 static void read_all(struct reader *r)
 {
-    size_t next = 0;
-
     if (r->options.stale_redo)
         wait_for_fingerprint(r);
     while (r->printed < r->count && !ferror(stdout)) {
         struct item *head = &r->items[r->printed];
 
-        if (next < r->count && next - r->printed < IN_FLIGHT &&
-            !(next > r->printed && wait_a_tick(r, head))) {
-            begin(r, &r->items[next++]);
+        if (r->begun < r->count && r->begun - r->printed < IN_FLIGHT &&
+            (r->begun == r->printed || !is_done(r, head))) {
+            begin(r);
             continue;
         }
         wait_for(r, head);
