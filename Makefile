@@ -89,7 +89,8 @@ $(UNIT): $(OUT)/%: $(OUT)/%.c.o $(OUT)/tested.a
 	$Q$(CC) $(ALL_LD) $^ $(call pkg,--libs cmocka $(FS_PKGS) $(TESS_PKGS)) $(IMG_LIBS) -ldl -lm -o $@
 $(TOOLS): $(OUT)/%: $(OUT)/%.c.o
 	@echo "  LD    $@"
-	$Q$(CC) $(ALL_LD) $^ $(call pkg,--libs fuse3) -lm -o $@
+	$Q$(CC) $(ALL_LD) $^ $(call pkg,--libs fuse3) $(TOOL_LIBS) -lm -o $@
+$(OUT)/tests/tools/ocr-cat: TOOL_LIBS = -llept -ldl
 
 $(OUT)/fs/%.c.o $(OUT)/tests/%.c.o: CPP_PKGS = $(call pkg,--cflags fuse3)
 $(OUT)/engine/tesseract/%.c.o: CPP_PKGS = $(call pkg,--cflags $(TESS_PKGS))

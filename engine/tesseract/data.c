@@ -1,0 +1,152 @@
+/* The language packs on disk: where, which, and what exactly is in them. */
+#include "engine/tesseract/tesseract_i.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char *const folders[] = {
+    "/usr/share/tesseract-ocr/5/tessdata",
+    "/usr/share/tesseract-ocr/4.00/tessdata",
+    "/usr/share/tessdata",
+    "/usr/share/tesseract/tessdata",
+    "/usr/local/share/tessdata",
+};
+
+static bool is_folder(const char *path)
+{
+    struct stat st;
+
+    return path && *path && stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+const char *tess_datapath(const char *model)
+{
+    if (is_folder(model))
+        return model;
+    for (size_t i = 0; i < sizeof(folders) / sizeof(*folders); i++)
+        if (is_folder(folders[i]))
+            return folders[i];
+    return NULL;
+}
+
+static void pack_path(char *out, size_t size, const char *datapath,
+                      const char *lang)
+{
+    snprintf(out, size, "%s/%s.traineddata", datapath, lang);
+}
+
+static bool is_name(const char *lang)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz"
+                                  "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+    size_t n = strspn(lang, letters);
+
+    return n > 0 && lang[n] == '\0';
+}
+
+static int check_one(const char *datapath, const char *lang,
+                     struct ocr_err *err)
+{
+    char path[4096], package[64];
+
+    if (!is_name(lang))
+        return ocr_err_set(err, -EINVAL, "lang: \"%s\" is no language code",
+                           lang);
+    pack_path(path, sizeof(path), datapath, lang);
+    if (access(path, R_OK) == 0)
+        return 0;
+    snprintf(package, sizeof(package), "%s", lang);
+    for (char *c = package; *c; c++)
+        if (*c == '_')
+            *c = '-';
+    return ocr_err_set(err, -ENOENT,
+                       "no language pack \"%s\": install the package "
+                       "tesseract-ocr-%s",
+                       lang, package);
+}
+
+/* Calls `each` for the parts of "eng+deu". */
+static int split(const char *lang,
+                 int (*each)(void *arg, const char *one, struct ocr_err *err),
+                 void *arg, struct ocr_err *err)
+{
+    char copy[128], *rest = copy, *one;
+    int code = 0;
+
+    if (strlen(lang) >= sizeof(copy))
+        return ocr_err_set(err, -EINVAL, "lang: too many languages");
+    strcpy(copy, lang);
+    while (code == 0 && (one = strsep(&rest, "+")))
+        code = each(arg, one, err);
+    return code;
+}
+
+static int check_each(void *arg, const char *one, struct ocr_err *err)
+{
+    return check_one(arg, one, err);
+}
+
+int tess_language_check(const char *datapath, const char *lang,
+                        struct ocr_err *err)
+{
+    return split(lang, check_each, (void *)(uintptr_t)datapath, err);
+}
+
+/* FNV-1a: no secrets here, only "is it the same file as yesterday". */
+static uint64_t mix(uint64_t hash, const unsigned char *bytes, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+static uint64_t mix_file(uint64_t hash, const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat st;
+    void *bytes;
+
+    if (fd < 0)
+        return mix(hash, (const unsigned char *)"none", 4);
+    if (fstat(fd, &st) == 0 && st.st_size > 0) {
+        bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (bytes != MAP_FAILED) {
+            hash = mix(hash, bytes, (size_t)st.st_size);
+            munmap(bytes, (size_t)st.st_size);
+        }
+    }
+    close(fd);
+    return hash;
+}
+
+struct digest {
+    const char *datapath;
+    uint64_t hash;
+};
+
+static int digest_each(void *arg, const char *one, struct ocr_err *err)
+{
+    struct digest *digest = arg;
+    char path[4096];
+
+    (void)err;
+    pack_path(path, sizeof(path), digest->datapath, one);
+    digest->hash = mix_file(digest->hash, path);
+    return 0;
+}
+
+uint64_t tess_language_digest(const char *datapath, const char *lang)
+{
+    struct digest digest = {datapath, UINT64_C(0xcbf29ce484222325)};
+
+    split(lang, digest_each, &digest, NULL);
+    digest_each(&digest, "osd", NULL);
+    return digest.hash;
+}

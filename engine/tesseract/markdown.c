@@ -1,0 +1,122 @@
+/* Plain words in Markdown. Only what would otherwise change its meaning is
+ * escaped: people search these texts for "12,345.67" and "foo_bar". */
+#include "engine/tesseract/layout_i.h"
+#include "engine/tesseract/text.h"
+
+#include <string.h>
+
+static bool is_word(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+           (c >= 'A' && c <= 'Z') || (c & 0x80);
+}
+
+/* "&amp;" and "&#38;" would become one character. */
+static bool is_entity(const char *at)
+{
+    size_t n = strspn(at + 1, "#abcdefghijklmnopqrstuvwxyz"
+                              "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789");
+
+    return n > 0 && at[1 + n] == ';';
+}
+
+static bool is_tag(const char *at)
+{
+    return is_word(at[1]) || at[1] == '/' || at[1] == '!' || at[1] == '?';
+}
+
+/* True if the character at `at` needs a backslash. */
+static bool is_mark(const char *word, const char *at, bool in_table)
+{
+    char before = at > word ? at[-1] : ' ', after = at[1] ? at[1] : ' ';
+
+    switch (*at) {
+    case '`':
+        return true;
+    case '\\':
+        return after > ' ' && !is_word(after);
+    case '*':
+        return before != ' ' || after != ' ';
+    case '_':
+        return (is_word(before) || is_word(after)) &&
+               !(is_word(before) && is_word(after));
+    case '~':
+        return after == '~' || before == '~';
+    case '[':
+        return strstr(at, "](") != NULL || strstr(at, "][") != NULL;
+    case '|':
+        return in_table;
+    default:
+        return false;
+    }
+}
+
+/* Marks that mean something at the beginning of a line only. */
+static bool is_line_mark(const char *word)
+{
+    size_t n = strspn(word, "#");
+
+    if (n)
+        return n <= 6 && word[n] == '\0';
+    if (*word == '|' || *word == '>')
+        return true;
+    return strcmp(word, "+") == 0;
+}
+
+void markdown_word(struct ocr_buf *out, const char *word, bool first,
+                   bool in_table)
+{
+    if (first && is_line_mark(word))
+        ocr_buf_putc(out, '\\');
+    for (const char *at = word; *at; at++) {
+        if (*at == '<' && is_tag(at)) {
+            ocr_buf_puts(out, "&lt;");
+            continue;
+        }
+        if (*at == '&' && is_entity(at)) {
+            ocr_buf_puts(out, "&amp;");
+            continue;
+        }
+        if (is_mark(word, at, in_table))
+            ocr_buf_putc(out, '\\');
+        ocr_buf_putc(out, *at);
+    }
+}
+
+/* "Strom- und", "pre- or": the hyphen stands for a part left out. */
+static bool is_joining(const char *word)
+{
+    static const char *const words[] = {
+        "und", "oder", "bis", "and", "or",    "et", "ou", "y", "o",
+        "e",   "en",   "of",  "och", "eller", "og", "to", "ed"};
+
+    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+        if (strcmp(word, words[i]) == 0)
+            return true;
+    return false;
+}
+
+/* True if the last word of `out` is the first part of one that was broken at
+ * the end of a line: letters, one hyphen, and a small letter to go on. */
+static bool is_broken(const struct ocr_buf *out, const char *next)
+{
+    size_t i = out->len;
+    const char *rest = next;
+
+    if (i < 3 || out->data[i - 1] != '-' || is_joining(next) ||
+        !text_is_lower(text_next(&rest)))
+        return false;
+    for (i--; i > 0 && out->data[i - 1] > ' ' + 0; i--)
+        if (out->data[i - 1] == '-' || !is_word(out->data[i - 1]) ||
+            (out->data[i - 1] >= '0' && out->data[i - 1] <= '9'))
+            return false;
+    return out->len - i > 2;
+}
+
+void markdown_wrap(struct ocr_buf *out, const char *next)
+{
+    if (is_broken(out, next))
+        ocr_buf_truncate(out, out->len - 1);
+    else
+        ocr_buf_putc(out, ' ');
+}

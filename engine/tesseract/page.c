@@ -1,0 +1,322 @@
+/* One page: made ready, read, turned if it reads badly, and what the first
+ * look left out read again. */
+#include "engine/tesseract/tesseract_i.h"
+#include "engine/tesseract/text.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tesseract/capi.h>
+
+enum {
+    BAND = 8000,   /* pixels read at once: longer pages are cut */
+    SURE = 70,     /* mean confidence that needs no second thought */
+    HOPELESS = 40, /* below: what was read is no text */
+    MORE_MAX = 40, /* places looked at again */
+};
+
+struct job {
+    struct tess_reader *reader;
+    const atomic_bool *cancel;
+    struct tess_image image;
+    struct tess_words words;
+};
+
+/* The row (or column) in [from, to) with the least ink, the last of equals. */
+static int quiet(NUMA *counts, int from, int to)
+{
+    int best = to - 1, least = 1 << 30;
+
+    for (int i = from; i < to; i++) {
+        int count = 0;
+
+        numaGetIValue(counts, i, &count);
+        if (count <= least) {
+            least = count;
+            best = i;
+        }
+    }
+    return best;
+}
+
+/* Reads [from, to) of the longer side; coordinates stay those of the page. */
+static int read_band(struct job *job, bool tall, int from, int to,
+                     struct ocr_err *err)
+{
+    PIX *gray = job->image.gray;
+    BOX *box = tall ? boxCreate(0, from, pixGetWidth(gray), to - from)
+                    : boxCreate(from, 0, to - from, pixGetHeight(gray));
+    PIX *band = box ? pixClipRectangle(gray, box, NULL) : NULL;
+    size_t first = job->words.n;
+    int code = -ENOMEM;
+
+    if (band)
+        code = tess_reader_read(job->reader, band, job->image.dpi, PSM_AUTO,
+                                NULL, job->cancel, &job->words, err);
+    boxDestroy(&box);
+    pixDestroy(&band);
+    for (size_t i = first; i < job->words.n; i++) {
+        struct tess_box *at = &job->words.at[i].box;
+
+        at->x0 += tall ? 0 : from;
+        at->x1 += tall ? 0 : from;
+        at->y0 += tall ? from : 0;
+        at->y1 += tall ? from : 0;
+    }
+    return code;
+}
+
+/* Very long pages in bands, cut where there is no ink. */
+static int read_bands(struct job *job, struct ocr_err *err)
+{
+    PIX *ink = job->image.ink;
+    int width = pixGetWidth(ink), height = pixGetHeight(ink);
+    bool tall = height >= width;
+    int side = tall ? height : width, code = 0;
+    NUMA *counts =
+        tall ? pixCountPixelsByRow(ink, NULL) : pixCountPixelsByColumn(ink);
+
+    for (int from = 0, to; code == 0 && from < side; from = to) {
+        to = side;
+        if (side - from > BAND + BAND / 2 && counts)
+            to = quiet(counts, from + BAND * 3 / 4, from + BAND);
+        code = read_band(job, tall, from, to, err);
+    }
+    numaDestroy(&counts);
+    return code;
+}
+
+static int read_all(struct job *job, struct ocr_err *err)
+{
+    PIX *gray = job->image.gray;
+    int side = pixGetWidth(gray) > pixGetHeight(gray) ? pixGetWidth(gray)
+                                                      : pixGetHeight(gray);
+    int code;
+
+    tess_words_release(&job->words);
+    if (side > BAND + BAND / 2)
+        code = read_bands(job, err);
+    else
+        code = tess_reader_read(job->reader, gray, job->image.dpi, PSM_AUTO,
+                                NULL, job->cancel, &job->words, err);
+    return code;
+}
+
+static int prepare_and_read(struct job *job, PIX *gray, int dpi,
+                            struct ocr_err *err)
+{
+    int code = tess_prepare(&job->image, gray, dpi, err);
+
+    if (code == 0 && job->image.xh > 0)
+        code = read_all(job, err);
+    return code;
+}
+
+static void forget(struct job *job)
+{
+    tess_image_release(&job->image);
+    tess_words_release(&job->words);
+}
+
+/* How well a page reads: confidence, as far as there are letters. */
+static float worth(const struct job *job)
+{
+    float confidence = tess_words_confidence(&job->words);
+    size_t letters = 0;
+
+    for (size_t i = 0; i < job->words.n; i++)
+        letters += text_alnum(job->words.at[i].text);
+    return letters < 4 ? confidence / 4 : confidence;
+}
+
+/* Reads the page turned by `quarters`; keeps that if it is better. */
+static int try_turned(struct job *job, PIX *gray, int dpi, int quarters,
+                      struct ocr_err *err)
+{
+    struct job other = {.reader = job->reader, .cancel = job->cancel};
+    PIX *turned = pixRotateOrth(gray, quarters);
+    int code = turned ? prepare_and_read(&other, turned, dpi, err) : -ENOMEM;
+
+    pixDestroy(&turned);
+    if (code == 0 && worth(&other) > worth(job) + 5) {
+        struct job old = *job;
+
+        *job = other;
+        other = old;
+    }
+    forget(&other);
+    return code;
+}
+
+/* A page that reads badly may lie on its side. The detector is asked first;
+ * if it does not know, trying is the only way. */
+static int turn(struct job *job, PIX *gray, int dpi, struct ocr_err *err)
+{
+    int quarters, code = 0;
+
+    if (job->image.xh <= 0 || worth(job) >= SURE)
+        return 0;
+    quarters = tess_reader_turns(job->reader, job->image.gray, job->image.dpi);
+    if (quarters == 0)
+        return 0;
+    if (quarters > 0)
+        code = try_turned(job, gray, dpi, quarters, err);
+    for (int i = 1; i < 4 && code == 0 && worth(job) < SURE; i++)
+        if (i != quarters)
+            code = try_turned(job, gray, dpi, i, err);
+    return code;
+}
+
+/* ---- places left out ---- */
+
+/* Ink that no word covers, run together to lines. */
+static BOXA *left_out(const struct job *job)
+{
+    PIX *rest = pixCopy(NULL, job->image.ink), *runs, *text;
+    int xh = (int)job->image.xh;
+    BOXA *boxes = NULL;
+
+    for (size_t i = 0; rest && i < job->words.n; i++) {
+        const struct tess_box *at = &job->words.at[i].box;
+        BOX *box = boxCreate(at->x0 - xh / 3, at->y0 - xh / 3,
+                             at->x1 - at->x0 + 2 * (xh / 3),
+                             at->y1 - at->y0 + 2 * (xh / 3));
+
+        if (box)
+            pixClearInRect(rest, box);
+        boxDestroy(&box);
+    }
+    text = rest ? pixSelectBySize(rest, 0, xh * 4 / 5, 8, L_SELECT_HEIGHT,
+                                  L_SELECT_IF_GTE, NULL)
+                : NULL;
+    runs = text ? pixCloseBrick(NULL, text, 2 * xh, 1) : NULL;
+    if (runs)
+        boxes = pixConnCompBB(runs, 8);
+    pixDestroy(&rest);
+    pixDestroy(&text);
+    pixDestroy(&runs);
+    return boxes;
+}
+
+static int look_again(struct job *job, const struct tess_box *box,
+                      struct ocr_err *err)
+{
+    struct tess_words found = {.lines = job->words.lines};
+    int code = tess_reader_read(job->reader, job->image.gray, job->image.dpi,
+                                PSM_SINGLE_LINE, box, job->cancel, &found, err);
+
+    if (code == 0 && tess_words_confidence(&found) >= 50) {
+        job->words.lines = found.lines;
+        for (size_t i = 0; i < found.n; i++) {
+            struct tess_word *word = tess_words_add(&job->words);
+
+            if (!word)
+                break;
+            *word = found.at[i];
+            found.at[i].text = NULL;
+        }
+    }
+    tess_words_release(&found);
+    return code;
+}
+
+static int read_left_out(struct job *job, struct ocr_err *err)
+{
+    BOXA *boxes = left_out(job);
+    int n = boxes ? boxaGetCount(boxes) : 0, xh = (int)job->image.xh, code = 0;
+    int width = pixGetWidth(job->image.gray);
+    int height = pixGetHeight(job->image.gray);
+
+    for (int i = 0, looks = 0; code == 0 && i < n && looks < MORE_MAX; i++) {
+        struct tess_box at;
+        int x, y, w, h;
+
+        boxaGetBoxGeometry(boxes, i, &x, &y, &w, &h);
+        if (h > 4 * xh || w < xh * 2 / 3 || h < xh * 4 / 5)
+            continue;
+        at = (struct tess_box){x - xh / 2, y - xh / 2, x + w + xh / 2,
+                               y + h + xh / 2};
+        at.x0 = at.x0 < 0 ? 0 : at.x0;
+        at.y0 = at.y0 < 0 ? 0 : at.y0;
+        at.x1 = at.x1 > width ? width : at.x1;
+        at.y1 = at.y1 > height ? height : at.y1;
+        looks++;
+        code = look_again(job, &at, err);
+    }
+    boxaDestroy(&boxes);
+    return code;
+}
+
+static int add_ticks(struct job *job)
+{
+    struct tess_words *ticks = &job->image.ticks;
+
+    for (size_t i = 0; i < ticks->n; i++) {
+        struct tess_word *word = tess_words_add(&job->words);
+
+        if (!word)
+            return -ENOMEM;
+        *word = ticks->at[i];
+        word->line = ++job->words.lines;
+        ticks->at[i].text = NULL;
+    }
+    ticks->n = 0;
+    return 0;
+}
+
+static int write_out(struct job *job, char **text, size_t *len,
+                     struct ocr_err *err)
+{
+    struct ocr_buf out;
+    int code;
+
+    ocr_buf_init(&out, (size_t)1 << 20);
+    code = tess_layout(&out, &job->words, &job->image, err);
+    if (code == 0) {
+        *text = ocr_buf_detach(&out, len);
+        if (!*text)
+            code = ocr_err_set(err, -ENOMEM, "no memory for a page's text");
+    }
+    ocr_buf_release(&out);
+    return code;
+}
+
+/* From words to text. */
+static int finish(struct job *job, char **text, size_t *len,
+                  struct ocr_err *err)
+{
+    int code = 0;
+
+    if (worth(job) >= HOPELESS) {
+        code = read_left_out(job, err);
+        tess_words_measure(&job->words, job->image.ink);
+        tess_words_clean(&job->words, job->image.xh);
+        if (code == 0)
+            code = add_ticks(job);
+    } else {
+        tess_words_release(&job->words);
+    }
+    return code ? code : write_out(job, text, len, err);
+}
+
+int tess_page_read(struct tess_reader *reader, const struct ocr_image *image,
+                   const char *lang, const atomic_bool *cancel, char **text,
+                   size_t *len, struct ocr_err *err)
+{
+    struct job job = {.reader = reader, .cancel = cancel};
+    PIX *gray;
+    int code = tess_reader_language(reader, lang, err);
+
+    if (code)
+        return code;
+    if (!(gray = tess_gray(image)))
+        return ocr_err_set(err, -ENOMEM, "no memory for the pixels");
+    code = prepare_and_read(&job, gray, (int)image->dpi, err);
+    if (code == 0)
+        code = turn(&job, gray, (int)image->dpi, err);
+    pixDestroy(&gray);
+    if (code == 0)
+        code = finish(&job, text, len, err);
+    forget(&job);
+    return code;
+}

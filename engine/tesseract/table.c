@@ -1,0 +1,301 @@
+/* Rows that share columns: the white gaps that run through all of them. */
+#include "engine/tesseract/layout_i.h"
+#include "engine/tesseract/text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    GAPS_MAX = 64
+};
+
+struct gap {
+    int x0, x1;
+    int support; /* rows with text on both sides of it */
+};
+
+struct gaps {
+    struct gap at[GAPS_MAX];
+    size_t n;
+};
+
+static bool text_left(const struct line *line, int x)
+{
+    return line->words[0]->box.x1 <= x;
+}
+
+static bool text_right(const struct line *line, int x)
+{
+    return line->words[line->n - 1]->box.x0 >= x;
+}
+
+/* The part of [x0, x1) that is white in `line`, if it has one piece at least
+ * `least` wide: the widest. */
+static bool narrow(const struct line *line, struct gap *gap, int least)
+{
+    int from = gap->x0, best0 = 0, best1 = 0;
+
+    for (size_t i = 0; i <= line->n; i++) {
+        bool end = i == line->n;
+        int to = end ? gap->x1 : line->words[i]->box.x0;
+
+        to = to < gap->x1 ? to : gap->x1;
+        if (to - from > best1 - best0) {
+            best0 = from;
+            best1 = to;
+        }
+        if (!end && line->words[i]->box.x1 > from)
+            from = line->words[i]->box.x1;
+    }
+    if (best1 - best0 < least)
+        return false;
+    gap->x0 = best0;
+    gap->x1 = best1;
+    return true;
+}
+
+static void begin(struct gaps *gaps, const struct line *line, int least)
+{
+    gaps->n = 0;
+    for (size_t i = 1; i < line->n && gaps->n < GAPS_MAX; i++) {
+        int x0 = line->words[i - 1]->box.x1, x1 = line->words[i]->box.x0;
+
+        if (x1 - x0 >= least)
+            gaps->at[gaps->n++] = (struct gap){x0, x1, 1};
+    }
+}
+
+/* Narrows the gaps to what `line` leaves white. False, and nothing changed,
+ * if that would close one that the rows so far depend on. */
+static bool extend(struct gaps *gaps, const struct line *line, float xh)
+{
+    struct gaps next = {.n = 0};
+
+    for (size_t i = 0; i < gaps->n; i++) {
+        struct gap gap = gaps->at[i];
+        bool strong = (float)(gap.x1 - gap.x0) > 1.8f * xh || gap.support > 2;
+
+        if (!narrow(line, &gap, (int)(0.8f * xh))) {
+            if (strong)
+                return false;
+            continue;
+        }
+        gap.support += text_left(line, gap.x0) && text_right(line, gap.x1);
+        next.at[next.n++] = gap;
+    }
+    /* Columns that only begin to show in this row. */
+    for (size_t i = 1; i < line->n && next.n < GAPS_MAX; i++) {
+        int x0 = line->words[i - 1]->box.x1, x1 = line->words[i]->box.x0;
+        bool known = false;
+
+        for (size_t j = 0; j < next.n && !known; j++)
+            known = next.at[j].x0 < x1 && next.at[j].x1 > x0;
+        if (!known && (float)(x1 - x0) > 1.8f * xh)
+            return false;
+    }
+    if (!next.n)
+        return false;
+    *gaps = next;
+    return true;
+}
+
+/* Cells of a line: index of the column of each word. */
+static size_t column_of(const struct tess_word *word, const int *edges,
+                        size_t columns)
+{
+    size_t c = 0;
+    int x = (word->box.x0 + word->box.x1) / 2;
+
+    while (c + 1 < columns && x > edges[c])
+        c++;
+    return c;
+}
+
+static size_t cells_filled(const struct line *line, const int *edges,
+                           size_t columns)
+{
+    size_t n = 0, last = columns;
+
+    for (size_t i = 0; i < line->n; i++) {
+        size_t c = column_of(line->words[i], edges, columns);
+
+        n += c != last;
+        last = c;
+    }
+    return n;
+}
+
+/* The widest gap decides whether the lines are more than loosely set prose. */
+static bool has_wide_gap(const struct line *line, float xh)
+{
+    for (size_t i = 1; i < line->n; i++)
+        if ((float)(line->words[i]->box.x0 - line->words[i - 1]->box.x1) >
+            1.8f * xh)
+            return true;
+    return false;
+}
+
+/* How many lines from the first on fit together. */
+static size_t grow(struct gaps *gaps, const struct line *lines, size_t n,
+                   float xh)
+{
+    size_t rows = 1;
+    float pitch = 0;
+
+    begin(gaps, &lines[0], (int)(0.8f * xh));
+    for (; gaps->n && rows < n; rows++) {
+        float step = lines[rows].base - lines[rows - 1].base;
+
+        if (step > 7 * xh || (pitch > 0 && step > 2.2f * pitch))
+            break;
+        if (!extend(gaps, &lines[rows], xh))
+            break;
+        pitch = pitch > 0 && pitch < step ? pitch : step;
+    }
+    return rows;
+}
+
+/* Keeps the gaps that part the text of at least two rows. */
+static int *settle(struct gaps *gaps, size_t *columns)
+{
+    int *edges = malloc((gaps->n + 1) * sizeof(*edges));
+
+    *columns = 1;
+    for (size_t i = 0; edges && i < gaps->n; i++)
+        if (gaps->at[i].support >= 2)
+            edges[(*columns)++ - 1] = (gaps->at[i].x0 + gaps->at[i].x1) / 2;
+    return edges;
+}
+
+static bool ends_inside(const struct line *line, const int *edges,
+                        size_t columns)
+{
+    return cells_filled(line, edges, columns) < 2;
+}
+
+size_t table_find(const struct line *lines, size_t n, float xh, int **edges,
+                  size_t *columns)
+{
+    struct gaps gaps;
+    size_t rows, full = 0;
+
+    *edges = NULL;
+    if (!has_wide_gap(&lines[0], xh))
+        return 0;
+    rows = grow(&gaps, lines, n, xh);
+    if (rows < 2 || !(*edges = settle(&gaps, columns)))
+        return 0;
+    while (rows > 1 && ends_inside(&lines[rows - 1], *edges, *columns))
+        rows--;
+    for (size_t i = 0; i < rows; i++)
+        full += cells_filled(&lines[i], *edges, *columns) >= 2;
+    if (*columns >= 2 && rows >= 2 && full * 10 >= rows * 6)
+        return rows;
+    free(*edges);
+    *edges = NULL;
+    return 0;
+}
+
+/* ---- writing ---- */
+
+static void write_row(struct ocr_buf *out, const struct line *lines, size_t n,
+                      const int *edges, size_t columns)
+{
+    for (size_t c = 0; c < columns; c++) {
+        bool first = true;
+
+        ocr_buf_puts(out, c ? " | " : "| ");
+        for (size_t l = 0; l < n; l++)
+            for (size_t i = 0; i < lines[l].n; i++) {
+                if (column_of(lines[l].words[i], edges, columns) != c)
+                    continue;
+                if (!first)
+                    ocr_buf_putc(out, ' ');
+                markdown_word(out, lines[l].words[i]->text, false, true);
+                first = false;
+            }
+    }
+    ocr_buf_puts(out, " |\n");
+}
+
+/* A head names its columns: no figures in it, or set bolder than the rest. */
+static bool is_head(const struct line *lines, size_t n, const int *edges,
+                    size_t columns)
+{
+    size_t figures = 0;
+
+    if (cells_filled(&lines[0], edges, columns) + 1 < columns)
+        return false;
+    for (size_t i = 0; i < lines[0].n; i++)
+        figures += text_is_figure(lines[0].words[i]->text);
+    if (lines[0].weight > 1.2f * lines[n > 2 ? n / 2 : n - 1].weight)
+        return true;
+    return figures == 0 && columns > 2;
+}
+
+/* A line that goes on with the cells of the one above: fewer cells, none
+ * where that has none, closer than the rows are to each other. */
+static bool goes_on(const struct line *lines, size_t i, size_t n, float pitch,
+                    const int *edges, size_t columns)
+{
+    bool above[GAPS_MAX + 1] = {false};
+    float step = lines[i].base - lines[i - 1].base;
+
+    (void)n;
+    if (step > 0.8f * pitch ||
+        column_of(lines[i].words[0], edges, columns) == 0)
+        return false;
+    for (size_t k = 0; k < lines[i - 1].n; k++)
+        above[column_of(lines[i - 1].words[k], edges, columns)] = true;
+    for (size_t k = 0; k < lines[i].n; k++)
+        if (!above[column_of(lines[i].words[k], edges, columns)])
+            return false;
+    return cells_filled(&lines[i], edges, columns) <
+           cells_filled(&lines[i - 1], edges, columns);
+}
+
+static int by_float(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+
+    return (x > y) - (x < y);
+}
+
+static float row_pitch(const struct line *lines, size_t n, float xh)
+{
+    float *steps = malloc(n * sizeof(*steps)), pitch = 3 * xh;
+
+    for (size_t i = 1; steps && i < n; i++)
+        steps[i - 1] = lines[i].base - lines[i - 1].base;
+    if (steps && n > 1) {
+        qsort(steps, n - 1, sizeof(*steps), by_float);
+        pitch = steps[(n - 1) / 2];
+    }
+    free(steps);
+    return pitch;
+}
+
+void table_write(struct ocr_buf *out, const struct line *lines, size_t n,
+                 const int *edges, size_t columns, const struct page *page)
+{
+    float pitch = row_pitch(lines, n, page->xh);
+    size_t from = 0;
+
+    if (is_head(lines, n, edges, columns)) {
+        write_row(out, lines, 1, edges, columns);
+        from = 1;
+    } else {
+        for (size_t c = 0; c < columns; c++)
+            ocr_buf_puts(out, "|  ");
+        ocr_buf_puts(out, "|\n");
+    }
+    for (size_t c = 0; c < columns; c++)
+        ocr_buf_puts(out, c ? " | ---" : "| ---");
+    ocr_buf_puts(out, " |\n");
+    for (size_t i = from, to; i < n; i = to) {
+        for (to = i + 1; to < n; to++)
+            if (!goes_on(lines, to, n, pitch, edges, columns))
+                break;
+        write_row(out, lines + i, to - i, edges, columns);
+    }
+}

@@ -1,0 +1,184 @@
+/* Words as libtesseract gives them: how large, how bold, how believable. */
+#include "engine/tesseract/tesseract_i.h"
+#include "engine/tesseract/text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct tess_word *tess_words_add(struct tess_words *words)
+{
+    struct tess_word *word;
+
+    if (words->n == words->size) {
+        size_t size = words->size ? 2 * words->size : 256;
+        void *at = realloc(words->at, size * sizeof(*words->at));
+
+        if (!at)
+            return NULL;
+        words->at = at;
+        words->size = size;
+    }
+    word = &words->at[words->n++];
+    memset(word, 0, sizeof(*word));
+    return word;
+}
+
+void tess_words_release(struct tess_words *words)
+{
+    for (size_t i = 0; i < words->n; i++)
+        free(words->at[i].text);
+    free(words->at);
+    memset(words, 0, sizeof(*words));
+}
+
+float tess_words_confidence(const struct tess_words *words)
+{
+    double sum = 0, letters = 0;
+
+    for (size_t i = 0; i < words->n; i++) {
+        double n = (double)text_letters(words->at[i].text);
+
+        sum += words->at[i].conf * n;
+        letters += n;
+    }
+    return letters > 0 ? (float)(sum / letters) : 0;
+}
+
+/* Ink and its outline within the box of a word. */
+static void count_ink(PIX *ink, const struct tess_box *box, int *area,
+                      int *outline)
+{
+    BOX *clip =
+        boxCreate(box->x0, box->y0, box->x1 - box->x0, box->y1 - box->y0);
+    PIX *part = clip ? pixClipRectangle(ink, clip, NULL) : NULL;
+    PIX *inner = part ? pixErodeBrick(NULL, part, 3, 3) : NULL;
+    int left = 0;
+
+    *area = *outline = 0;
+    if (inner) {
+        pixCountPixels(part, area, NULL);
+        pixCountPixels(inner, &left, NULL);
+        *outline = *area - left;
+    }
+    boxDestroy(&clip);
+    pixDestroy(&part);
+    pixDestroy(&inner);
+}
+
+/* Dots, squares and dashes in front of list items are read as letters ("e",
+ * "¢"). They are lower than any letter, and full of ink. */
+static bool is_bullet(const struct tess_word *word, float xh, int area)
+{
+    float w = (float)(word->box.x1 - word->box.x0);
+    float h = (float)(word->box.y1 - word->box.y0);
+
+    if (text_is_bullet(word->text))
+        return true;
+    if (text_letters(word->text) > 2 || xh <= 0)
+        return false;
+    return w < 1.1f * xh && h < 0.85f * xh && w > 0.2f * xh && h > 0.2f * xh &&
+           w < 1.5f * h && h < 1.5f * w && (float)area > 0.6f * w * h;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+
+    return (x > y) - (x < y);
+}
+
+float tess_words_xh(const struct tess_words *words, float otherwise)
+{
+    float *sizes = malloc((words->n + 1) * sizeof(*sizes)), xh = otherwise;
+    size_t n = 0;
+
+    for (size_t i = 0; sizes && i < words->n; i++)
+        if (words->at[i].xh > 0)
+            sizes[n++] = words->at[i].xh;
+    if (n) {
+        qsort(sizes, n, sizeof(*sizes), by_size);
+        xh = sizes[n / 2];
+    }
+    free(sizes);
+    return xh;
+}
+
+void tess_words_measure(struct tess_words *words, PIX *ink)
+{
+    float xh;
+
+    for (size_t i = 0; i < words->n; i++) {
+        struct tess_word *word = &words->at[i];
+        float factor = text_height(word->text);
+
+        if (factor > 0)
+            word->xh = (float)(word->box.y1 - word->box.y0) / factor;
+    }
+    xh = tess_words_xh(words, 0);
+    for (size_t i = 0; i < words->n; i++) {
+        struct tess_word *word = &words->at[i];
+        int area, outline;
+
+        count_ink(ink, &word->box, &area, &outline);
+        if (outline > 0)
+            word->stroke = 2.0f * (float)area / (float)outline;
+        word->bullet = is_bullet(word, xh, area);
+    }
+}
+
+/* What libtesseract makes of dashed lines, frames, stains and photographs. */
+static bool is_rubbish(const struct tess_word *word, float xh)
+{
+    float h = (float)(word->box.y1 - word->box.y0);
+    size_t letters = text_alnum(word->text);
+
+    if (word->bullet)
+        return false;
+    if (word->conf < 15 || text_is_rule(word->text))
+        return true;
+    if (letters == 0)
+        return word->conf < 40 || (xh > 0 && h > 4 * xh);
+    return letters < 3 && word->conf < 30;
+}
+
+static void drop(struct tess_words *words, size_t i)
+{
+    free(words->at[i].text);
+    words->at[i].text = NULL;
+}
+
+/* A line none of whose words is believed is a stain. */
+static void drop_line(struct tess_words *words, size_t from, size_t to)
+{
+    double sum = 0, n = 0;
+
+    for (size_t i = from; i < to; i++) {
+        double letters = (double)text_letters(words->at[i].text);
+
+        sum += words->at[i].conf * letters;
+        n += letters;
+    }
+    if (n > 0 && sum / n >= 38)
+        return;
+    for (size_t i = from; i < to; i++)
+        drop(words, i);
+}
+
+void tess_words_clean(struct tess_words *words, float xh)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0, to; i < words->n; i = to) {
+        for (to = i + 1; to < words->n; to++)
+            if (words->at[to].line != words->at[i].line)
+                break;
+        drop_line(words, i, to);
+    }
+    for (size_t i = 0; i < words->n; i++)
+        if (words->at[i].text && is_rubbish(&words->at[i], xh))
+            drop(words, i);
+    for (size_t i = 0; i < words->n; i++)
+        if (words->at[i].text)
+            words->at[kept++] = words->at[i];
+    words->n = kept;
+}
