@@ -1,5 +1,6 @@
 #include "fs/options.h"
 
+#include "engine/base/log.h"
 #include "fs/words.h"
 
 #include <errno.h>
@@ -665,6 +666,20 @@ int ocr_options_load_file(struct ocr_options *o, const char *path,
     return rc;
 }
 
+/* With the environment of another user (setpriv, a service) the home folder
+ * may be closed to us. */
+static int load_of_user(struct ocr_options *o, const char *path,
+                        struct ocr_err *err)
+{
+    struct ocr_err why = OCR_ERR_INIT;
+    const int rc = ocr_options_load_file(o, path, &why);
+
+    if (rc != -EACCES)
+        return rc ? ocr_err_set(err, rc, "%s", why.text) : 0;
+    ocr_warning("%s; going on without it", why.text);
+    return 0;
+}
+
 int ocr_options_load(struct ocr_options *o, struct ocr_err *err)
 {
     const char *xdg = getenv("XDG_CONFIG_HOME");
@@ -680,7 +695,7 @@ int ocr_options_load(struct ocr_options *o, struct ocr_err *err)
     free(home);
     if (rc < 0)
         return ocr_err_set(err, -ENOMEM, "out of memory");
-    rc = path ? ocr_options_load_file(o, path, err) : 0;
+    rc = path ? load_of_user(o, path, err) : 0;
     free(path);
     return rc;
 }
