@@ -66,40 +66,40 @@ static const struct command *find(const char *name)
     return NULL;
 }
 
-static int help_on(const struct command *command)
+static void print_details(const struct command *command)
 {
     const bool mount = command == &mount_command;
     struct ocr_buf text;
 
     ocr_buf_init(&text, 64 << 10);
-    ocr_buf_printf(&text, "usage: ocrfs %s%s%s\n\n%s\n", command->name,
-                   mount ? "" : " ", command->arguments, command->detail);
-    ocr_buf_puts(&text, mount ? "Options (-o NAME=VALUE, or a line NAME = "
-                                "VALUE of /etc/ocrfs.conf\nor "
+    ocr_buf_printf(&text, "\n%s", command->detail);
+    ocr_buf_puts(&text, mount ? "\nOptions (-o NAME=VALUE, or a line NAME = "
+                                "VALUE of /etc/ocrfs.conf or\n"
                                 "~/.config/ocrfs/config):\n"
-                              : "Options (--NAME VALUE):\n");
+                              : "\nOptions (--NAME VALUE):\n");
     ocr_options_help(&text, command->options);
     if (!text.failed)
         fputs(text.data, stdout);
     ocr_buf_release(&text);
-    return 0;
 }
 
-static void list_commands(FILE *out)
+static int help_on(const struct command *command)
 {
-    fprintf(out, "usage: ocrfs %s\n", mount_command.arguments);
-    for (size_t i = 0; i < COMMANDS; i++)
-        fprintf(out, "       ocrfs %s %s\n", commands[i].name,
-                commands[i].arguments);
+    printf("usage: ocrfs %s%s%s\n", command->name, *command->name ? " " : "",
+           command->arguments);
+    print_details(command);
+    return 0;
 }
 
 static int help(void)
 {
-    list_commands(stdout);
-    printf("\n  (none)   %s\n", mount_command.summary);
+    printf("usage: ocrfs %s\n", mount_command.arguments);
     for (size_t i = 0; i < COMMANDS; i++)
-        printf("  %-8s %s\n", commands[i].name, commands[i].summary);
-    puts("\nocrfs help mount, or ocrfs COMMAND --help, lists the options.");
+        printf("       ocrfs %s %s\n", commands[i].name, commands[i].arguments);
+    printf("\n%-8s %s\n", "(mount)", mount_command.summary);
+    for (size_t i = 0; i < COMMANDS; i++)
+        printf("%-8s %s\n", commands[i].name, commands[i].summary);
+    print_details(&mount_command);
     return 0;
 }
 

@@ -711,7 +711,7 @@ void ocr_options_settings(const struct ocr_options *o, struct ocr_buf *out)
 {
     ocr_buf_printf(out, "lang=%s\n", o->lang);
     if (o->partial)
-        ocr_buf_puts(out, "partial=yes\n");
+        ocr_buf_puts(out, "partial=1\n");
     ocr_buf_printf(out, "tables=%s\n", o->tables);
 }
 

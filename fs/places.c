@@ -24,8 +24,9 @@ static int passed_device(const char *mountpoint)
 
 static enum ocr_exit refuse_mountpoint(const char *path, struct ocr_err *err)
 {
-    const enum ocr_exit status =
-        errno == ENOENT ? OCR_EXIT_NO_MOUNTPOINT : OCR_EXIT_MOUNT;
+    const enum ocr_exit status = errno == ENOENT || errno == ENOTDIR
+                                     ? OCR_EXIT_NO_MOUNTPOINT
+                                     : OCR_EXIT_MOUNT;
 
     if (errno == ENOTCONN)
         ocr_err_set(err, -ENOTCONN,

@@ -316,7 +316,7 @@ static void settings_hold_what_decides_about_the_text(void **state)
     ocr_buf_reset(&text);
     accepts("lang=deu,partial,tables=html,jobs=4,cache=memory,suffix=.x");
     ocr_options_settings(&o, &text);
-    assert_string_equal(text.data, "lang=deu\npartial=yes\ntables=html\n");
+    assert_string_equal(text.data, "lang=deu\npartial=1\ntables=html\n");
     ocr_buf_release(&text);
 }
 

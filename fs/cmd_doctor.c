@@ -1,0 +1,334 @@
+/* fs/cmd_doctor.c - `ocrfs doctor`: is everything there to mount and to make
+ * texts? One line each, with what to do about what is missing. */
+#include "cache/cache.h"
+#include "engine/base/io.h"
+#include "engine/base/log.h"
+#include "engine/client/connect.h"
+#include "engine/queue.h"
+#include "fs/commands.h"
+#include "fs/options.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    HELLO_MS = 5000,
+    READY_MS = 60 * 1000,
+    POLL_MS = 20,
+    WORKER_MIB = 400, /* of memory for each page read at a time */
+    CAP_SYS_ADMIN_BIT = 21,
+};
+
+struct doctor {
+    struct ocr_options options;
+    unsigned missing; /* what a mount or a text needs */
+};
+
+enum verdict {
+    OK,
+    NOTE,    /* good to know; works without */
+    MISSING, /* counted */
+};
+
+__attribute__((format(printf, 4, 5))) static void say(struct doctor *d,
+                                                      enum verdict verdict,
+                                                      const char *subject,
+                                                      const char *format, ...)
+{
+    static const char *const words[] = {"ok", "note", "missing"};
+    char raw[1024], line[2048];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(raw, sizeof raw, format, args);
+    va_end(args);
+    ocr_log_escape(line, sizeof line, raw, strlen(raw));
+    printf("%-8s %-14s %s\n", words[verdict], subject, line);
+    d->missing += verdict == MISSING;
+}
+
+/* The value behind `name` in a file of lines "NAME: VALUE", in `base`. */
+static bool find_number(const char *path, const char *name, int base,
+                        unsigned long long *out)
+{
+    FILE *file = fopen(path, "re");
+    char line[256];
+    bool found = false;
+
+    while (file && !found && fgets(line, sizeof line, file)) {
+        if (strncmp(line, name, strlen(name)))
+            continue;
+        *out = strtoull(line + strlen(name), NULL, base);
+        found = true;
+    }
+    if (file)
+        fclose(file);
+    return found;
+}
+
+/* ---- mounting ----------------------------------------------------------- */
+
+static void check_device(struct doctor *d)
+{
+    const int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+    const int why = errno;
+
+    ocr_close(fd);
+    if (fd >= 0)
+        say(d, OK, "/dev/fuse", "can be opened");
+    else if (why == ENOENT)
+        say(d, MISSING, "/dev/fuse",
+            "is not there; run: modprobe fuse (in a container: --device "
+            "/dev/fuse)");
+    else
+        say(d, MISSING, "/dev/fuse", "%s; run as root: chmod 666 /dev/fuse",
+            strerror(why));
+}
+
+/* Path of a program on the PATH, or in the folder of system programs that
+ * users lack. */
+static bool find_program(const char *name, char *out, size_t size)
+{
+    const char *path = getenv("PATH");
+    char all[PATH_MAX];
+
+    snprintf(all, sizeof all, "%s:/usr/bin:/bin:/usr/sbin:/sbin",
+             path ? path : "");
+    for (char *rest = all, *folder; (folder = strsep(&rest, ":"));) {
+        snprintf(out, size, "%s/%s", folder, name);
+        if (*folder && access(out, X_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool may_mount(void)
+{
+    unsigned long long caps = 0;
+
+    find_number("/proc/self/status", "CapEff:", 16, &caps);
+    return caps >> CAP_SYS_ADMIN_BIT & 1;
+}
+
+static void check_fusermount(struct doctor *d)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    const bool found = find_program("fusermount3", path, sizeof path);
+
+    if (found && stat(path, &st) == 0 && (st.st_mode & S_ISUID))
+        say(d, OK, "fusermount3", "%s", path);
+    else if (may_mount())
+        say(d, found ? OK : NOTE, "fusermount3", "%s",
+            found ? path
+                  : "is not there; root mounts without it, users need "
+                    "the package fuse3");
+    else if (geteuid() == 0)
+        say(d, MISSING, "mount",
+            "this root may not mount (a container without CAP_SYS_ADMIN)");
+    else
+        say(d, MISSING, "fusermount3", "%s; run: apt-get install fuse3",
+            found ? "is not set-user-id" : "is not there");
+}
+
+static void check_allow_other(struct doctor *d)
+{
+    FILE *file = fopen("/etc/fuse.conf", "re");
+    char line[256];
+    bool allowed = geteuid() == 0;
+
+    while (file && !allowed && fgets(line, sizeof line, file)) {
+        line[strcspn(line, " \t\r\n#")] = '\0';
+        allowed = !strcmp(line, "user_allow_other");
+    }
+    if (file)
+        fclose(file);
+    if (allowed)
+        say(d, OK, "allow_other", "can be used");
+    else
+        say(d, NOTE, "allow_other",
+            "other users can only be let in with the line user_allow_other in "
+            "/etc/fuse.conf");
+}
+
+/* ---- folders ------------------------------------------------------------ */
+
+static void say_space(struct doctor *d, const char *folder)
+{
+    struct statvfs fs;
+
+    if (statvfs(folder, &fs) == 0)
+        say(d, OK, "cache", "%s, %llu MiB of the disk are free", folder,
+            (unsigned long long)fs.f_bavail * fs.f_frsize >> 20);
+    else
+        say(d, OK, "cache", "%s", folder);
+}
+
+static void check_cache(struct doctor *d)
+{
+    const struct ocr_cache_options options = {
+        .dir = d->options.cache, .max_bytes = d->options.cache_size};
+    struct ocr_err err = OCR_ERR_INIT;
+    struct ocr_cache *cache = NULL;
+
+    if (ocr_cache_open(&cache, &options, &err))
+        say(d, NOTE, "cache", "%s; texts are kept in memory only", err.text);
+    else if (ocr_cache_path(cache)[0] == '/')
+        say_space(d, ocr_cache_path(cache));
+    else
+        say(d, OK, "cache", "texts are kept in memory only");
+    ocr_cache_close(cache);
+}
+
+static void check_runtime(struct doctor *d)
+{
+    const char *runtime = d->options.runtime;
+    struct ocr_err err = OCR_ERR_INIT;
+    char path[PATH_MAX];
+
+    if (ocr_runtime_folder(*runtime ? runtime : NULL, path, sizeof path, &err))
+        say(d, MISSING, "runtime", "%s; choose another with --runtime DIR",
+            err.text);
+    else
+        say(d, OK, "runtime", "%s", path);
+}
+
+/* ---- the engine --------------------------------------------------------- */
+
+static int open_queue(struct doctor *d, struct ocr_queue **out,
+                      struct ocr_err *err)
+{
+    const struct ocr_options *o = &d->options;
+    struct ocr_buf settings;
+    struct ocr_engine_config config = {
+        .recogniser = ocr_options_recogniser(o),
+        .device = o->device,
+        .model = o->model,
+        .runtime = *o->runtime ? o->runtime : NULL,
+        .idle_s = o->engine_idle_s,
+    };
+    int rc;
+
+    ocr_buf_init(&settings, 64 << 10);
+    ocr_options_settings(o, &settings);
+    config.settings = settings.failed ? "" : settings.data;
+    rc = ocr_queue_open(out, &config, NULL, err);
+    ocr_buf_release(&settings);
+    return rc;
+}
+
+/* Loading: from HELLO until it can read, or says why not. */
+static void wait_until_ready(struct ocr_queue *q, struct ocr_queue_stats *stats)
+{
+    const struct timespec nap = {.tv_nsec = POLL_MS * 1000000};
+    const int64_t until = ocr_now_ms() + READY_MS;
+
+    do {
+        ocr_queue_stats(q, stats);
+        if (stats->state == OCR_ENGINE_READY || stats->trouble[0])
+            return;
+        nanosleep(&nap, NULL);
+    } while (ocr_now_ms() < until);
+    snprintf(stats->trouble, sizeof stats->trouble,
+             "it did not get ready within %d s", READY_MS / 1000);
+}
+
+static void check_reading(struct doctor *d, struct ocr_queue *q)
+{
+    const char *name = ocr_options_recogniser(&d->options);
+    struct ocr_queue_stats stats;
+
+    wait_until_ready(q, &stats);
+    if (stats.state == OCR_ENGINE_READY)
+        say(d, OK, "recogniser", "%s, lang=%s, on %s, %u pages at a time",
+            stats.version[0] ? stats.version : name, d->options.lang,
+            stats.device, stats.capacity);
+    else
+        say(d, MISSING, "recogniser", "%s: %s", name, stats.trouble);
+}
+
+static void check_engine(struct doctor *d)
+{
+    struct ocr_err err = OCR_ERR_INIT;
+    struct ocr_queue *q = NULL;
+    char path[PATH_MAX];
+
+    if (ocr_engine_program(NULL, path, sizeof path, &err)) {
+        say(d, MISSING, "engine", "%s", err.text);
+        return;
+    }
+    if (open_queue(d, &q, &err) || ocr_queue_connect(q, HELLO_MS, &err)) {
+        say(d, MISSING, "engine", "%s: %s", path, err.text);
+    } else {
+        say(d, OK, "engine", "%s answers", path);
+        check_reading(d, q);
+    }
+    if (q)
+        ocr_queue_stop(q);
+    ocr_queue_close(q);
+}
+
+/* ---- the machine -------------------------------------------------------- */
+
+static void check_machine(struct doctor *d)
+{
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    unsigned long long kib = 0;
+
+    if (!find_number("/proc/meminfo", "MemAvailable:", 10, &kib))
+        return;
+    say(d, kib / 1024 >= WORKER_MIB ? OK : NOTE, "memory",
+        "%llu MiB are available, a page takes up to %d MiB; %ld cores",
+        kib / 1024, WORKER_MIB, cores);
+}
+
+static void check_gpu(struct doctor *d)
+{
+    say(d, NOTE, "GPU", "%s; this version reads on the CPU",
+        access("/dev/nvidiactl", F_OK) == 0 ? "one is there but not used"
+                                            : "none is used");
+}
+
+static void check_hash(struct doctor *d)
+{
+    if (HAVE_XXHASH)
+        say(d, OK, "xxhash", "large files are checked by their digest");
+    else
+        say(d, MISSING, "xxhash",
+            "built without it; run: apt-get install libxxhash-dev, build "
+            "again");
+}
+
+int cmd_doctor(int argc, char **argv)
+{
+    struct doctor d = {.missing = 0};
+    int status = 2;
+
+    if (cmd_options(&d.options, OCR_FOR_DOCTOR, &argc, argv))
+        return status;
+    if (argc > 1) {
+        ocr_error("doctor takes no files (try ocrfs doctor --help)");
+    } else {
+        check_device(&d);
+        check_fusermount(&d);
+        check_allow_other(&d);
+        check_cache(&d);
+        check_runtime(&d);
+        check_engine(&d);
+        check_hash(&d);
+        check_machine(&d);
+        check_gpu(&d);
+        status = d.missing ? 1 : 0;
+    }
+    ocr_options_release(&d.options);
+    return status;
+}

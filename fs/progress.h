@@ -1,0 +1,31 @@
+/* fs/progress.h - one line on a terminal that says how far things are.
+ *
+ * Drawn over itself on standard error, only if that is a terminal, and taken
+ * away before anything else is printed, at the end, and when a signal ends
+ * the process.
+ *
+ * Layer:   fs.
+ * Threads: one. */
+#ifndef OCR_PROGRESS_H
+#define OCR_PROGRESS_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ocr_progress {
+    bool on, shown;
+    size_t total;
+    int64_t begun_ms, drawn_ms;
+};
+
+/* Does nothing, ever, for a single file or without a terminal. Installs
+ * handlers for INT, TERM and HUP that clean up and end the process. */
+void ocr_progress_init(struct ocr_progress *p, size_t total);
+
+/* "3/10, 1.2 pages/s": not more often than every 100 ms. */
+void ocr_progress_draw(struct ocr_progress *p, size_t done, size_t pages);
+
+/* Before other output, and at the end. */
+void ocr_progress_clear(struct ocr_progress *p);
+
+#endif
