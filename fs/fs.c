@@ -1,0 +1,182 @@
+#include "engine/base/io.h"
+#include "fs/fs_i.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A thread that hangs in SOURCE is left behind after this. */
+enum {
+    HUNG_MS = 2000
+};
+
+int fs_thread_start(pthread_t *out, void *(*run)(void *), void *arg)
+{
+    sigset_t all, old;
+    int rc;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    rc = pthread_create(out, NULL, run, arg);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return -rc;
+}
+
+struct ocr_maker fs_maker(struct ocr_fs *fs)
+{
+    return (struct ocr_maker){
+        .recogniser = fs->recogniser,
+        .settings = fs->settings.data ? fs->settings.data : "",
+        .fingerprint = atomic_load(&fs->stats.fingerprint),
+        .redo_stale = fs->options->stale_redo,
+    };
+}
+
+static void release(struct ocr_fs *fs)
+{
+    for (struct fsid *id = fs->fsids, *next; id; id = next) {
+        next = id->next;
+        free(id);
+    }
+    if (fs->nodes.by_id)
+        nodes_release(&fs->nodes);
+    park_release(&fs->park);
+    hashpool_release(&fs->pool);
+    stats_release(&fs->stats);
+    ocr_buf_release(&fs->settings);
+    free(fs->recogniser);
+    free(fs);
+}
+
+static int make_nodes(struct ocr_fs *fs, struct ocr_err *err)
+{
+    struct object root;
+    int rc = source_stat_fd(fs->source.fd, &root);
+
+    if (rc)
+        return ocr_err_set(err, rc, "cannot look at %s: %s", fs->config.source,
+                           strerror(-rc));
+    fs->root_dev = root.st.st_dev;
+    if (nodes_init(&fs->nodes, &root, fs->begun_ns))
+        return ocr_err_set(err, -ENOMEM, "out of memory");
+    if (*fs->options->control) {
+        fs->control =
+            node_enter_control(&fs->nodes, CONTROL_FOLDER, S_IFDIR, NULL);
+        if (!fs->control)
+            return ocr_err_set(err, -ENOMEM, "out of memory");
+    }
+    return 0;
+}
+
+int ocr_fs_create(struct ocr_fs **out, const struct ocr_fs_config *config,
+                  struct ocr_err *err)
+{
+    struct ocr_fs *fs = calloc(1, sizeof *fs);
+    const char *engine = ocr_options_recogniser(config->options);
+    int rc;
+
+    if (!fs)
+        return ocr_err_set(err, -ENOMEM, "out of memory");
+    fs->config = *config;
+    fs->options = config->options;
+    fs->suffix = fs->options->suffix;
+    fs->source.fd = config->source_fd;
+    fs->cache = config->cache;
+    fs->uid = geteuid();
+    fs->gid = getegid();
+    fs->begun_ns = ocr_wall_ns();
+    fs->recogniser = strndup(engine, strcspn(engine, ":"));
+    ocr_buf_init(&fs->settings, 64 << 10);
+    ocr_options_settings(fs->options, &fs->settings);
+    hashpool_init(&fs->pool);
+    park_init(&fs->park);
+    rc = stats_init(&fs->stats);
+    if (rc || !fs->recogniser || fs->settings.failed)
+        rc = ocr_err_set(err, -ENOMEM, "out of memory");
+    else
+        rc = make_nodes(fs, err);
+    if (rc) {
+        release(fs);
+        return rc;
+    }
+    source_find_own_mount(&fs->own, config->mountpoint);
+    *out = fs;
+    return 0;
+}
+
+static int open_queue(struct ocr_fs *fs, struct ocr_err *err)
+{
+    const struct ocr_options *o = fs->options;
+    const struct ocr_engine_config engine = {
+        .recogniser = ocr_options_recogniser(o),
+        .device = o->device,
+        .model = o->model,
+        .settings = fs->settings.data ? fs->settings.data : "",
+        .runtime = *o->runtime ? o->runtime : NULL,
+        .idle_s = o->engine_idle_s,
+        .jobs = o->jobs,
+    };
+    const struct ocr_queue_hooks hooks = {
+        .arg = fs,
+        .ready = stats_engine_ready,
+        .finished = reading_job_finished,
+        .reload = reading_job_reload,
+    };
+    sigset_t all, old;
+    int rc;
+
+    if (fs->queue)
+        return 0;
+    sigfillset(&all); /* its thread inherits the mask (B10) */
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    rc = ocr_queue_open(&fs->queue, &engine, &hooks, err);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return rc;
+}
+
+int ocr_fs_connect(struct ocr_fs *fs, int timeout_ms, struct ocr_err *err)
+{
+    const int rc = open_queue(fs, err);
+
+    return rc ? rc : ocr_queue_connect(fs->queue, timeout_ms, err);
+}
+
+int ocr_fs_start(struct ocr_fs *fs, struct fuse_session *session,
+                 struct ocr_err *err)
+{
+    int rc = open_queue(fs, err);
+
+    fs->session = session;
+    if (!rc)
+        rc = hashpool_start(&fs->pool, err);
+    if (!rc)
+        rc = park_start(fs, err);
+    return rc;
+}
+
+void ocr_fs_stop(struct ocr_fs *fs)
+{
+    park_stop(fs);
+    hashpool_stop(&fs->pool);
+    if (fs->queue)
+        ocr_queue_stop(fs->queue);
+}
+
+void ocr_fs_destroy(struct ocr_fs *fs)
+{
+    bool ended;
+
+    if (!fs)
+        return;
+    ocr_fs_stop(fs);
+    park_end(fs);
+    ended = hashpool_join(&fs->pool, HUNG_MS);
+    /* A thread that hangs may still come back to what it uses: leave it. */
+    if (!ended)
+        return;
+    ocr_queue_close(fs->queue);
+    park_free_readings(fs);
+    release(fs);
+}

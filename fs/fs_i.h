@@ -1,0 +1,630 @@
+/* fs/fs_i.h - private to the file system: nodes, open files, readings.
+ *
+ * A node is what the kernel knows by a node id: a file or folder of SOURCE
+ * (real), the text of one version of one image (text), or something in the
+ * control folder. A node has no descriptor; it has names, and every access
+ * walks from SOURCE along them and checks that the right object was found.
+ *
+ * The open of a text that is not known yet is parked: the handler returns, and
+ * a reading (one per node) hashes the image in the pool, looks into the cache,
+ * or waits in the queue of the engine, and answers all who wait.
+ *
+ * Locks. Who holds one may take only those below it.
+ *
+ *   lock         guards                                   longest hold
+ *   dir.lock     the snapshot of one open folder          reading a folder
+ *   park.lock    readings, parked requests                a walk over them
+ *   nodes.lock   nodes, names, counts, handles of nodes   a walk up the names
+ *   pool.lock    tasks of the hashing pool                a walk over them
+ *   stats.lock   counters, failures, fingerprint          copying them
+ *
+ * dir.lock belongs to one handle, so only its own reader can wait for it. No
+ * other is held across SOURCE, the cache, or an answer to the kernel. The
+ * queue's lock is below park.lock; the queue calls back without it.
+ *
+ * Layer:   fs. */
+#ifndef OCR_FS_I_H
+#define OCR_FS_I_H
+#define FUSE_USE_VERSION 312
+#include "cache/cache.h"
+#include "engine/base/buf.h"
+#include "engine/content.h"
+#include "engine/queue.h"
+#include "fs/fs.h"
+
+#include <fuse_lowlevel.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+enum {
+    NAME_BYTES = 255,      /* of a file name at most */
+    TEXT_BLOCK = 4096,     /* st_blksize, a power of two (N10) */
+    HASH_THREADS = 4,      /* of the hashing pool */
+    FAILURES_LISTED = 20,  /* in status */
+    FAILURES_RECENT = 256, /* remembered in memory */
+    FAILURE_MEMORY_MS = 60 * 1000,
+    KTHREAD_WAIT_MS = 1000, /* then EAGAIN: NFS asks again by itself */
+};
+#define TIMEOUT_S 1.0 /* of entries and attributes: folders are not watched */
+
+/* ---- objects of SOURCE (source.c) ---------------------------------------- */
+
+/* born_ns: birth time, 0 where the file system has none. It tells a file from
+ * a later one that was given its inode number. */
+struct object {
+    struct stat st;
+    int64_t born_ns;
+};
+
+/* What changes when a file's bytes change. */
+struct stamp {
+    int64_t size, mtime_ns, ctime_ns;
+};
+
+struct source {
+    int fd;                 /* O_PATH of SOURCE, borrowed */
+    atomic_bool no_openat2; /* this kernel or sandbox has none */
+};
+
+/* The mount itself, if it lies below SOURCE: never entered (S10). */
+struct own_mount {
+    bool below; /* parent and name are set */
+    dev_t parent_dev, covered_dev;
+    ino_t parent_ino, covered_ino;
+    char name[NAME_BYTES + 1];
+    _Atomic dev_t dev; /* of the mount, 0 until it is there */
+};
+
+struct stamp stamp_of(const struct stat *st);
+bool stamp_equal(const struct stamp *a, const struct stamp *b);
+
+/* Opens `path` (relative, "." is SOURCE) below SOURCE without following any
+ * link; O_NOFOLLOW, O_CLOEXEC, O_NOCTTY and O_NONBLOCK are added. Descriptor
+ * or negative errno. */
+int source_open(struct source *s, const char *path, int flags);
+
+/* The same following links that stay below SOURCE. -ENOTSUP without openat2. */
+int source_open_follow(struct source *s, const char *path, int flags);
+
+/* For a regular file, without touching its access time where allowed (B16). */
+int source_open_file(struct source *s, const char *path, bool follow);
+
+/* What `fd`, or `name` (one component, not followed) in `dir`, is. */
+int source_stat_fd(int fd, struct object *out);
+int source_stat_at(int dir, const char *name, struct object *out);
+
+/* Takes away what a POSIX ACL would refuse and plain mode bits would grant
+ * (S4). `path` is followed if it is a descriptor's magic link. */
+void source_apply_acl(const char *path, bool follow, struct stat *st);
+
+/* Pure part of it: the mode to show for a file with this access ACL. */
+mode_t source_acl_mode(mode_t mode, const void *acl, size_t len);
+
+/* Fills in where `mountpoint` lies. Before it is mounted. */
+void source_find_own_mount(struct own_mount *own, const char *mountpoint);
+
+/* Device of the mount at `mountpoint` by the text of /proc/self/mountinfo; 0
+ * if it is not there. */
+dev_t source_mount_dev(const char *mountinfo, const char *mountpoint);
+
+/* ---- names (names.c) ------------------------------------------------------
+ */
+
+/* True if `name` ends with an extension of images, in any case. */
+bool names_is_image(const char *name);
+
+/* The one rule (N11): an image `name` of this type has a text unless a real
+ * file has the text's name or that would be too long. */
+bool names_has_text(const char *name, mode_t type, const char *suffix,
+                    bool taken);
+
+/* Length of the image's name if `text` can be the name of a text, else 0. */
+size_t names_image_len(const char *text, const char *suffix);
+
+/* ---- nodes (node.c) --------------------------------------------------------
+ */
+
+enum node_kind {
+    NODE_REAL,
+    NODE_TEXT,
+    NODE_CONTROL, /* the control folder and snapshots in it */
+};
+
+struct name {
+    struct name *next;
+    struct node *parent; /* holds a reference */
+    bool follow;         /* a link that leads to the object (-o follow) */
+    char text[];         /* for a text: the name of its image */
+};
+
+/* Immutable bytes that open files share. */
+struct text {
+    atomic_uint refs;
+    size_t len;
+    uint64_t sum; /* XXH3 of the bytes */
+    char *bytes;
+};
+
+/* The attributes of an image that its text shows. */
+struct image {
+    struct stamp stamp;
+    int64_t atime_ns;
+    mode_t mode;
+    uid_t uid;
+    gid_t gid;
+};
+
+struct handle; /* below */
+
+struct node {
+    /* Immutable. */
+    fuse_ino_t id;
+    enum node_kind kind;
+    dev_t dev; /* of the object; a text has those of its image */
+    ino_t ino;
+    int64_t born_ns;
+    mode_t type; /* S_IFMT bits */
+
+    /* Guarded by nodes.lock. */
+    uint64_t lookups;   /* what the kernel will forget */
+    uint64_t refs;      /* ours: requests, handles, names of children */
+    bool retired;       /* stands for something that is gone: open is ESTALE */
+    struct name *names; /* newest first */
+    struct handle *handles;
+    struct node *next_id, *next_key;
+    union {
+        struct {
+            struct stamp opened; /* at the last open */
+            bool settled;        /* and it was old enough to tell changes */
+        } real;
+        struct {
+            struct image image;
+            bool has_digest; /* stands for these bytes for good */
+            bool sized;      /* size is what the index or a text says */
+            bool exact;      /* and was shown as final, or served */
+            bool served;     /* a text with `sum` was opened */
+            bool said;       /* its failure is in the log */
+            struct ocr_digest digest;
+            uint64_t size, sum;
+            int64_t redone_ns;
+            struct reading *reading; /* guarded by park.lock */
+        } text;
+        struct {
+            unsigned which;
+            struct text *snapshot; /* immutable; NULL: the folder */
+        } control;
+    };
+};
+
+struct nodes {
+    pthread_mutex_t lock;
+    struct node **by_id, **by_key; /* [size], chained */
+    size_t size, count;
+    fuse_ino_t next_id;
+    uint64_t generation; /* 32 bits: what the kernel keeps of it */
+    struct node *root;   /* refs never fall to 0 */
+};
+
+/* An open file or folder; fi->fh points to it. */
+struct handle {
+    struct node *node;          /* holds a reference */
+    int fd;                     /* -1 for texts and the control folder */
+    struct text *text;          /* or NULL; holds a reference */
+    struct dir *dir;            /* or NULL */
+    struct handle *next, *prev; /* of the node; guarded by nodes.lock */
+};
+
+int nodes_init(struct nodes *t, const struct object *root, int64_t now_ns);
+void nodes_release(struct nodes *t);
+
+/* A reference to the node with this id, NULL if there is none. */
+struct node *node_get(struct nodes *t, fuse_ino_t id);
+struct node *node_ref(struct nodes *t, struct node *n);
+void node_unref(struct nodes *t, struct node *n);
+
+/* Finds or makes the node of an object that was seen as `name` in `parent`,
+ * adds the name, and returns a reference. A text of an image that changed is
+ * another node, unless nobody has seen anything of the old one yet. NULL with
+ * *rc: -ENOMEM, or -ELOOP for a folder inside itself. */
+struct node *node_enter(struct nodes *t, struct node *parent, const char *name,
+                        bool follow, enum node_kind kind,
+                        const struct object *o, int *rc);
+
+/* A node of the control folder, never found by node_enter. */
+struct node *node_enter_control(struct nodes *t, unsigned which, mode_t type,
+                                struct text *snapshot);
+
+/* An answer with this node goes to the kernel; node_forget takes it back. */
+void node_count(struct nodes *t, struct node *n);
+void node_forget(struct nodes *t, fuse_ino_t id, uint64_t lookups);
+
+/* Path of the n-th name below SOURCE ("." for the root), malloc'd; NULL if
+ * there is no such name. */
+char *node_path(struct nodes *t, struct node *n, unsigned nth, bool *follow);
+
+/* The folder of a folder, with a reference; NULL if it has no name. */
+struct node *node_parent(struct nodes *t, struct node *n);
+
+/* Out of the table of keys: the next lookup makes another node. */
+void node_retire(struct nodes *t, struct node *n);
+
+/* `o` is what the image is now: 0, or -ESTALE if the node stands for another
+ * version and is retired now. */
+int node_check_version(struct nodes *t, struct node *n, const struct object *o);
+
+/* The image's bytes have this digest: 0, or -ESTALE as above. */
+int node_fix(struct nodes *t, struct node *n, const struct ocr_digest *digest);
+
+/* The size the index knows; exact: it will not change. -ESTALE as above. */
+int node_set_size(struct nodes *t, struct node *n,
+                  const struct ocr_digest *digest, uint64_t size,
+                  int64_t redone_ns, bool exact);
+
+/* `text` is about to be opened through the node: 0, or -ESTALE if the kernel
+ * was told of another text. */
+int node_serve(struct nodes *t, struct node *n, const struct text *text,
+               int64_t redone_ns);
+
+/* The text of an open handle, if the node has one; with a reference. */
+struct text *node_open_text(struct nodes *t, struct node *n);
+
+/* A duplicate of the descriptor of an open handle, else -ESTALE. */
+int node_open_fd(struct nodes *t, struct node *n);
+
+/* Whether pages cached at the last open are still right; notes this open. */
+bool node_keep_cache(struct nodes *t, struct node *n, const struct stat *st,
+                     int64_t now_ns);
+
+/* The handle takes fd, and references of its own to node and text. */
+struct handle *handle_new(struct nodes *t, struct node *n, int fd,
+                          struct text *text, struct dir *dir);
+void handle_free(struct nodes *t, struct handle *h);
+
+/* Takes `bytes` (malloc'd) over; NULL frees them. */
+struct text *text_new(char *bytes, size_t len);
+struct text *text_ref(struct text *text);
+void text_unref(struct text *text);
+
+/* st_ino of a file with this device and inode (N8). Within one file system
+ * the order of inode numbers is kept, a text follows its image. */
+uint64_t node_st_ino(dev_t root_dev, dev_t dev, ino_t ino, bool text);
+uint64_t control_st_ino(unsigned which);
+
+/* ---- the hashing pool (hashpool.c) ------------------------------------------
+ */
+
+struct hash_task {
+    void (*run)(struct hash_task *task);  /* in a thread of the pool */
+    void (*drop)(struct hash_task *task); /* at stop, instead; or NULL */
+    int64_t due_ms;
+    enum ocr_priority priority;
+    struct hash_task *next;
+};
+
+struct hashpool {
+    pthread_mutex_t lock;
+    pthread_cond_t wake;     /* CLOCK_MONOTONIC */
+    struct hash_task *tasks; /* by due time; guarded by lock */
+    bool stop;               /* guarded by lock */
+    pthread_t threads[HASH_THREADS];
+    unsigned started;
+};
+
+void hashpool_init(struct hashpool *pool);
+int hashpool_start(struct hashpool *pool, struct ocr_err *err);
+/* Runs the task at due_ms (ocr_now_ms), interactive ones first. After stop it
+ * is dropped. The task must not be submitted twice at a time. */
+void hashpool_submit(struct hashpool *pool, struct hash_task *task,
+                     int64_t due_ms, enum ocr_priority priority);
+void hashpool_stop(struct hashpool *pool);
+/* Joins the threads; false if one still hangs after timeout_ms. */
+bool hashpool_join(struct hashpool *pool, int timeout_ms);
+void hashpool_release(struct hashpool *pool);
+
+/* ---- who asks (caller.c)
+ * ------------------------------------------------------ */
+
+/* By the text of /proc/TID/status: a signal is pending that will end the
+ * process (I7). */
+bool caller_status_dying(const char *status);
+
+/* The same for a process; true as well if it is gone or cannot be seen. */
+bool caller_dying(pid_t tid);
+
+/* Whether the process's name, or its first 15 bytes, is in the list "a:b". */
+bool caller_listed(pid_t tid, const char *list);
+bool caller_name_listed(const char *comm, const char *list);
+
+bool caller_is_kthread(pid_t tid);
+
+/* ---- parked requests (park.c)
+ * -------------------------------------------------- */
+
+struct parked {
+    struct ocr_fs *fs;
+    fuse_req_t req;
+    struct fuse_file_info fi; /* a copy; unused for attributes */
+    bool open;                /* OPEN, else GETATTR with size=wait */
+    pid_t tid;
+    int64_t since_ms, deadline_ms; /* INT64_MAX: none */
+    int late;                      /* what to answer then */
+    atomic_bool interrupted;
+    atomic_uint refs; /* the list, the watching thread */
+    /* Guarded by park.lock. */
+    struct reading *reading; /* NULL: somebody is answering */
+    struct parked *next, *prev;
+    /* The watching thread's. */
+    struct parked *batch;
+};
+
+/* What the requests of a reading are answered with. */
+struct outcome {
+    int rc;            /* 0 or negative errno */
+    struct text *text; /* a reference, if rc is 0 */
+};
+
+struct park {
+    pthread_mutex_t lock;
+    struct reading *readings; /* all; guarded by lock */
+    unsigned waiting;         /* parked requests; guarded by lock */
+    sem_t wake;               /* of the watching thread */
+    pthread_t thread;
+    bool running;
+    atomic_bool ending;   /* the thread's */
+    atomic_bool stopping; /* the mount's: ENODEV from now on */
+};
+
+void park_init(struct park *park);
+int park_start(struct ocr_fs *fs, struct ocr_err *err);
+void park_end(struct ocr_fs *fs); /* joins the thread */
+/* When no other thread is left. */
+void park_free_readings(struct ocr_fs *fs);
+void park_release(struct park *park);
+
+/* Parks `req` at the node's reading, which is begun if there is none; answers
+ * it in any case. fi is NULL for GETATTR. */
+void park_request(struct ocr_fs *fs, fuse_req_t req, struct node *n,
+                  const struct fuse_file_info *fi);
+
+/* Takes all requests off a reading and answers them. */
+void park_answer_all(struct ocr_fs *fs, struct reading *r,
+                     const struct outcome *o);
+
+/* ENODEV for everybody, from now on. */
+void park_stop(struct ocr_fs *fs);
+
+/* ---- readings (reading.c)
+ * -------------------------------------------------------- */
+
+enum reading_stage {
+    READING_POOL,    /* hashed, or about to be */
+    READING_JOINING, /* between the pool and the queue */
+    READING_QUEUE,
+    READING_OVER,
+};
+
+struct reading {
+    struct ocr_fs *fs;
+    struct node *node; /* holds a reference */
+    struct hash_task task;
+    struct ocr_waiter waiter;
+    int64_t begun_ms;
+    struct stamp seen; /* W8: what stood still since seen_ms; 0: not looked */
+    int64_t seen_ms;
+    struct ocr_job_key key; /* set before JOINING */
+    /* Guarded by park.lock. */
+    enum reading_stage stage;
+    unsigned refs; /* the pool's, the queue's */
+    struct parked *first, *last;
+    struct reading *next, *prev;
+};
+
+/* The reading of a node, begun if there is none; NULL without memory. With
+ * park.lock held; *begun says that reading_begin must follow without it. */
+struct reading *reading_of_locked(struct ocr_fs *fs, struct node *n,
+                                  bool *begun);
+void reading_begin(struct reading *r);
+
+/* With park.lock held: no request can join it any more; nobody waits. */
+void reading_over_locked(struct reading *r);
+void reading_abandon_locked(struct reading *r);
+
+/* A request for the node's text waited too long. */
+void reading_timed_out(struct ocr_fs *fs, struct node *n);
+
+/* The text is not known and the program named in noocr. */
+bool reading_refused(struct ocr_fs *fs, fuse_req_t req, struct node *n);
+
+/* Opens a text: at once if it is known, else parked. */
+void reading_open(struct ocr_fs *fs, fuse_req_t req, struct node *n,
+                  struct fuse_file_info *fi);
+
+/* Answers an OPEN with a text (consumes nothing). */
+void reading_reply(struct ocr_fs *fs, fuse_req_t req, struct node *n,
+                   struct fuse_file_info *fi, struct text *text);
+
+/* Hooks of the queue. */
+void reading_job_finished(void *arg, const struct ocr_job_key *key,
+                          const char *label, const struct ocr_result *result);
+void reading_job_reload(void *arg, const struct ocr_job_key *key,
+                        const char *label);
+
+/* ---- counters and failures (stats.c)
+ * ------------------------------------------------ */
+
+enum {
+    LATENCY_BUCKETS = 12
+};
+
+struct failure {
+    struct ocr_job_key key;
+    enum ocr_kind kind;
+    int64_t until_ms;
+    unsigned epoch;
+};
+
+struct listed_failure {
+    int64_t wall_ns;
+    enum ocr_kind kind;
+    char *path, *reason; /* malloc'd */
+};
+
+struct stats {
+    pthread_mutex_t lock;
+    /* Guarded by lock. */
+    uint64_t opens, quick, refused, interrupted;
+    uint64_t errors[OCR_KIND_LAST + 1];
+    uint64_t latency[LATENCY_BUCKETS], latency_count;
+    int64_t latency_sum_ms;
+    uint64_t pages_done, pages_failed;
+    struct listed_failure listed[FAILURES_LISTED]; /* ring */
+    uint64_t listed_count;
+    struct failure recent[FAILURES_RECENT]; /* ring */
+    unsigned recent_count;
+    unsigned epoch; /* of the engine: what failed for want of one is void */
+    int64_t cache_said_ms;
+    char *device, *version;
+    /* The engine's; replaced, the old ones are kept until the end. */
+    const char *_Atomic fingerprint;
+    struct fingerprint *fingerprints;
+};
+
+extern const double latency_bounds_s[LATENCY_BUCKETS - 1];
+
+int stats_init(struct stats *s);
+void stats_release(struct stats *s);
+void stats_opened(struct stats *s, bool quick);
+void stats_refused(struct stats *s);
+void stats_interrupted(struct stats *s);
+void stats_answered(struct stats *s, int64_t waited_ms);
+void stats_page(struct stats *s, bool done, unsigned pages);
+
+/* Logs, counts and lists a failure; path is relative to SOURCE. */
+void stats_fail(struct ocr_fs *fs, enum ocr_kind kind, const char *path,
+                const char *reason);
+/* Counts it only: the log has it already. */
+void stats_fail_again(struct stats *s, enum ocr_kind kind);
+
+/* Failures that may pass, for FAILURE_MEMORY_MS. */
+void stats_remember(struct stats *s, const struct ocr_job_key *key,
+                    enum ocr_kind kind);
+enum ocr_kind stats_recall(struct stats *s, const struct ocr_job_key *key);
+
+/* Says once a minute at most that texts are not kept. */
+void stats_cache_trouble(struct stats *s, const struct ocr_err *why);
+
+/* Hook of the queue. */
+void stats_engine_ready(void *arg, const char *fingerprint, const char *device,
+                        const char *version);
+
+/* ---- the control folder (control.c)
+ * --------------------------------------------------- */
+
+enum {
+    CONTROL_FOLDER,
+    CONTROL_STATUS,
+    CONTROL_JSON,
+    CONTROL_METRICS,
+    CONTROL_COUNT
+};
+
+extern const char *const control_names[CONTROL_COUNT];
+
+/* A new snapshot as a node with a reference; NULL and *rc. */
+struct node *control_lookup(struct ocr_fs *fs, const char *name, int *rc);
+void control_attr(struct ocr_fs *fs, const struct node *n, struct stat *st);
+/* Appends what the file `which` shows. */
+void control_write(struct ocr_fs *fs, unsigned which, struct ocr_buf *out);
+
+/* ---- attributes (attr.c)
+ * ------------------------------------------------------------------ */
+
+/* Opens the object of a node by the first of its names that still leads to
+ * it: O_PATH (with O_DIRECTORY for folders) and its attributes now; or, with
+ * read, for reading. -ESTALE if no name does. For a text: its image. */
+int attr_open(struct ocr_fs *fs, struct node *n, bool read, struct object *out);
+
+/* Attributes and their timeout of a node whose object is `o` (for a text: its
+ * image, checked with node_check_version). `fd` is some descriptor on the
+ * object's file system, for its id. -ESTALE: look up again. */
+int attr_fill(struct ocr_fs *fs, struct node *n, const struct object *o, int fd,
+              struct stat *st, double *timeout);
+
+/* The same by the node's names, and for open handles of what is gone. */
+int attr_get(struct ocr_fs *fs, struct node *n, struct stat *st,
+             double *timeout);
+
+/* Key of the index for an image. */
+void attr_file_id(struct ocr_fs *fs, const struct stat *st, int fd,
+                  struct ocr_file_id *id);
+
+/* Whose texts those of this image are, in cache and queue. */
+uint32_t owner_of(const struct ocr_fs *fs, uid_t uid);
+
+/* Finds `name` in `parent`, whose descriptor is `dir`, fills `e` and returns
+ * its node with a reference, not yet counted; NULL and *rc. */
+struct node *attr_lookup(struct ocr_fs *fs, struct node *parent, int dir,
+                         const char *name, struct fuse_entry_param *e, int *rc);
+
+/* True if the folder entry is our own mount (S10). */
+bool attr_is_own_mount(const struct ocr_fs *fs, const struct stat *parent,
+                       const char *name);
+
+/* ---- folders (dir.c)
+ * -------------------------------------------------------------------------- */
+
+struct dir;
+
+void dir_open(struct ocr_fs *fs, fuse_req_t req, struct node *n,
+              struct fuse_file_info *fi);
+void dir_read(struct ocr_fs *fs, fuse_req_t req, struct handle *h, size_t size,
+              off_t off, bool plus);
+void dir_free(struct dir *d);
+
+/* ---- all of it
+ * ----------------------------------------------------------------------------------
+ */
+
+struct fsid {
+    struct fsid *next;
+    dev_t dev;
+    uint64_t id;
+};
+
+struct ocr_fs {
+    /* Immutable after create. */
+    struct ocr_fs_config config;
+    const struct ocr_options *options; /* borrowed */
+    const char *suffix;
+    char *recogniser;        /* without arguments */
+    struct ocr_buf settings; /* NUL-terminated */
+    dev_t root_dev;
+    uid_t uid; /* the mounter's */
+    gid_t gid;
+    int64_t begun_ns; /* wall clock */
+
+    struct source source;
+    struct own_mount own;
+    struct nodes nodes;
+    struct hashpool pool;
+    struct park park;
+    struct stats stats;
+    struct ocr_cache *cache; /* borrowed */
+    struct ocr_queue *queue; /* set by connect or start */
+    struct fsid *fsids;      /* guarded by nodes.lock */
+    struct node *control;    /* the control folder; NULL if off */
+    struct fuse_session *session;
+    bool started;
+};
+
+/* Starts a thread that gets no signals (B10): 0 or a negative errno. */
+int fs_thread_start(pthread_t *out, void *(*run)(void *), void *arg);
+
+/* Who makes texts in this mount, as far as known by now. */
+struct ocr_maker fs_maker(struct ocr_fs *fs);
+
+#endif

@@ -1,0 +1,623 @@
+#include "engine/base/io.h"
+#include "engine/base/log.h"
+#include "fs/fs_i.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* W8: a file that is still being written. */
+enum {
+    QUIET_MS = 500,
+    QUIET_AGE_MS = 2000,
+    QUIET_MOST_MS = 3000,
+};
+
+static struct reading *reading_of(struct hash_task *task)
+{
+    return (struct reading *)((char *)task - offsetof(struct reading, task));
+}
+
+static struct reading *reading_of_waiter(struct ocr_waiter *waiter)
+{
+    return (struct reading *)((char *)waiter -
+                              offsetof(struct reading, waiter));
+}
+
+/* ---- lifetime
+ * --------------------------------------------------------------------- */
+
+static void job_done(struct ocr_waiter *waiter,
+                     const struct ocr_result *result);
+static void run(struct hash_task *task);
+
+struct reading *reading_of_locked(struct ocr_fs *fs, struct node *n,
+                                  bool *begun)
+{
+    struct reading *r = n->text.reading;
+
+    if (r)
+        return r;
+    r = calloc(1, sizeof *r);
+    if (!r)
+        return NULL;
+    r->fs = fs;
+    r->node = node_ref(&fs->nodes, n);
+    r->task.run = run;
+    r->waiter.done = job_done;
+    r->begun_ms = ocr_now_ms();
+    r->refs = 1; /* the pool's */
+    r->next = fs->park.readings;
+    if (r->next)
+        r->next->prev = r;
+    fs->park.readings = r;
+    n->text.reading = r;
+    *begun = true;
+    return r;
+}
+
+void reading_begin(struct reading *r)
+{
+    hashpool_submit(&r->fs->pool, &r->task, 0, OCR_PRIORITY_INTERACTIVE);
+}
+
+void reading_over_locked(struct reading *r)
+{
+    r->stage = READING_OVER;
+    if (r->node->text.reading == r)
+        r->node->text.reading = NULL;
+}
+
+/* Gives one reference back: the pool's or the queue's. */
+static void unref_locked(struct reading *r)
+{
+    struct ocr_fs *fs = r->fs;
+
+    if (--r->refs)
+        return;
+    *(r->prev ? &r->prev->next : &fs->park.readings) = r->next;
+    if (r->next)
+        r->next->prev = r->prev;
+    node_unref(&fs->nodes, r->node);
+    free(r);
+}
+
+static void unref(struct reading *r)
+{
+    pthread_mutex_t *lock = &r->fs->park.lock;
+
+    pthread_mutex_lock(lock);
+    unref_locked(r);
+    pthread_mutex_unlock(lock);
+}
+
+void reading_abandon_locked(struct reading *r)
+{
+    /* In the pool it ends at its next step; if it is being answered, that
+     * goes on. */
+    if (r->stage != READING_QUEUE || !ocr_queue_leave(r->fs->queue, &r->waiter))
+        return;
+    reading_over_locked(r);
+    unref_locked(r);
+}
+
+/* ---- answers
+ * ----------------------------------------------------------------------- */
+
+void reading_reply(struct ocr_fs *fs, fuse_req_t req, struct node *n,
+                   struct fuse_file_info *fi, struct text *text)
+{
+    struct handle *h = handle_new(&fs->nodes, n, -1, text, NULL);
+
+    if (!h) {
+        fuse_reply_err(req, ENOMEM);
+        return;
+    }
+    fi->fh = (uintptr_t)h;
+    /* A node stands for one text, so what the kernel has of it is right. */
+    fi->keep_cache = 1;
+    if (fuse_reply_open(req, fi) == -ENOENT)
+        handle_free(&fs->nodes, h);
+}
+
+static void succeed(struct ocr_fs *fs, struct node *n, struct text *text,
+                    int64_t redone_ns, struct outcome *o)
+{
+    o->text = text;
+    o->rc = text ? node_serve(&fs->nodes, n, text, redone_ns) : -ENOMEM;
+}
+
+/* Says it once for a node. */
+static void fail(struct ocr_fs *fs, struct node *n, enum ocr_kind kind,
+                 const char *reason, struct outcome *o)
+{
+    bool follow, said;
+    char *path;
+
+    o->rc = ocr_kind_errno(kind);
+    pthread_mutex_lock(&fs->nodes.lock);
+    said = n->text.said;
+    n->text.said = true;
+    pthread_mutex_unlock(&fs->nodes.lock);
+    if (said) {
+        stats_fail_again(&fs->stats, kind);
+        return;
+    }
+    path = node_path(&fs->nodes, n, 0, &follow);
+    stats_fail(fs, kind, path ? path : "?", reason);
+    free(path);
+}
+
+/* The kind of an error that carries none. */
+static enum ocr_kind kind_of(const struct ocr_err *err)
+{
+    if (err->kind != OCR_KIND_NONE)
+        return err->kind;
+    return err->code == -EACCES || err->code == -EPERM ? OCR_KIND_DENIED
+                                                       : OCR_KIND_FAILED;
+}
+
+/* An error before there was a job. */
+static void fail_early(struct ocr_fs *fs, struct node *n,
+                       const struct ocr_err *err, struct outcome *o)
+{
+    if (err->code == -ESTALE)
+        o->rc = -ESTALE;
+    else if (err->code == -ECANCELED || err->code == -ESHUTDOWN)
+        o->rc = -ENODEV;
+    else
+        fail(fs, n, kind_of(err), err->text, o);
+}
+
+void reading_timed_out(struct ocr_fs *fs, struct node *n)
+{
+    struct ocr_job_key key = {.owner = OCR_CACHE_ANY_OWNER};
+    struct outcome o;
+    bool known;
+
+    pthread_mutex_lock(&fs->nodes.lock);
+    known = n->text.has_digest;
+    key.digest = n->text.digest;
+    key.owner = owner_of(fs, n->text.image.uid);
+    pthread_mutex_unlock(&fs->nodes.lock);
+    if (known)
+        stats_remember(&fs->stats, &key, OCR_KIND_TIMEOUT);
+    fail(fs, n, OCR_KIND_TIMEOUT, "not read within ocr_timeout", &o);
+}
+
+/* ---- what is known already
+ * --------------------------------------------------------------- */
+
+/* True if *o is decided by the cache, an open file, or a recent failure. */
+static bool known(struct ocr_fs *fs, struct node *n,
+                  const struct ocr_job_key *job, struct outcome *o)
+{
+    const struct ocr_maker maker = fs_maker(fs);
+    struct ocr_cache_key key = {.owner = job->owner};
+    struct text *text = node_open_text(&fs->nodes, n);
+    struct ocr_cached cached;
+    enum ocr_kind kind;
+
+    if (text) {
+        *o = (struct outcome){.text = text};
+        return true;
+    }
+    memcpy(key.digest, job->digest.bytes, sizeof key.digest);
+    if (!ocr_cache_get(fs->cache, &key, &maker, &cached)) {
+        if (cached.verdict == OCR_KIND_NONE)
+            succeed(fs, n, text_new(cached.text, cached.size), cached.redone_ns,
+                    o);
+        else
+            fail(fs, n, cached.verdict, cached.sentence, o);
+        return true;
+    }
+    kind = stats_recall(&fs->stats, job);
+    if (kind == OCR_KIND_NONE)
+        return false;
+    stats_fail_again(&fs->stats, kind);
+    o->rc = ocr_kind_errno(kind);
+    return true;
+}
+
+/* The image's digest as the index has it. */
+static enum ocr_identity ask_index(struct ocr_fs *fs, const struct object *o,
+                                   int fd, struct ocr_job_key *key)
+{
+    struct ocr_file_id id;
+
+    attr_file_id(fs, &o->st, fd, &id);
+    key->owner = owner_of(fs, o->st.st_uid);
+    return ocr_cache_identify(fs->cache, &id, key->digest.bytes);
+}
+
+/* ---- the pool's part
+ * ------------------------------------------------------------------------ */
+
+enum step {
+    STEP_ANSWER, /* the outcome is known */
+    STEP_AGAIN,  /* at task.due_ms */
+    STEP_QUEUED, /* the queue answers, or nobody wants it any more */
+};
+
+/* False ends a reading for which nobody waits. */
+static bool wanted(struct reading *r)
+{
+    bool yes;
+
+    pthread_mutex_lock(&r->fs->park.lock);
+    yes = r->first != NULL;
+    if (!yes)
+        reading_over_locked(r);
+    pthread_mutex_unlock(&r->fs->park.lock);
+    return yes;
+}
+
+/* W8: a file changed in the last two seconds has to stand still for a while
+ * first. Other ages are old or nonsense, and never wait. */
+static bool still_written(struct reading *r, const struct object *o)
+{
+    const struct stamp stamp = stamp_of(&o->st);
+    const int64_t age_ms = (ocr_wall_ns() - stamp.mtime_ns) / 1000000;
+    const int64_t now = ocr_now_ms();
+
+    if (age_ms < 0 || age_ms >= QUIET_AGE_MS ||
+        now - r->begun_ms >= QUIET_MOST_MS)
+        return false;
+    if (!r->seen_ms || !stamp_equal(&r->seen, &stamp)) {
+        r->seen = stamp;
+        r->seen_ms = now;
+    }
+    r->task.due_ms = r->seen_ms + QUIET_MS;
+    if (r->task.due_ms > r->begun_ms + QUIET_MOST_MS)
+        r->task.due_ms = r->begun_ms + QUIET_MOST_MS;
+    return now < r->task.due_ms;
+}
+
+/* Hashes the image and holds the node to what was found. */
+static int load(struct reading *r, int fd, struct object *o, bool keep,
+                struct ocr_content *content, struct ocr_err *err)
+{
+    struct ocr_fs *fs = r->fs;
+    struct ocr_file_id id;
+    int rc = ocr_content_load(content, fd, ocr_cache_secret(fs->cache), keep,
+                              &fs->park.stopping, err);
+
+    if (rc)
+        return rc;
+    /* The mode stays: it is limited by the ACL. */
+    o->st.st_size = content->stat.st_size;
+    o->st.st_mtim = content->stat.st_mtim;
+    o->st.st_ctim = content->stat.st_ctim;
+    attr_file_id(fs, &content->stat, fd, &id);
+    rc = ocr_cache_remember(fs->cache, &id, content->digest.bytes,
+                            content->read_ns, err);
+    if (rc) {
+        stats_cache_trouble(&fs->stats, err);
+        ocr_err_clear(err);
+    }
+    r->key.digest = content->digest;
+    r->key.owner = owner_of(fs, o->st.st_uid);
+    rc = node_check_version(&fs->nodes, r->node, o);
+    if (!rc)
+        rc = node_fix(&fs->nodes, r->node, &content->digest);
+    if (rc) {
+        ocr_content_release(content);
+        ocr_err_set(err, rc, "another version of the image");
+    }
+    return rc;
+}
+
+static enum ocr_priority priority(void)
+{
+    return OCR_PRIORITY_INTERACTIVE;
+}
+
+/* Hands the reading to the queue: with the bytes, or to a job that has them. */
+static bool join(struct reading *r, struct ocr_content *content,
+                 struct ocr_err *err)
+{
+    struct ocr_fs *fs = r->fs;
+    bool follow, joined;
+    char *label;
+
+    pthread_mutex_lock(&fs->park.lock);
+    r->stage = READING_JOINING;
+    r->refs++; /* the queue's */
+    pthread_mutex_unlock(&fs->park.lock);
+    joined =
+        ocr_queue_join_existing(fs->queue, &r->key, priority(), &r->waiter);
+    if (!joined && content) {
+        label = node_path(&fs->nodes, r->node, 0, &follow);
+        joined = !ocr_queue_join(fs->queue, &r->key, content,
+                                 ocr_cache_secret(fs->cache), priority(),
+                                 label ? label : "?", &r->waiter, err);
+        free(label);
+    }
+    pthread_mutex_lock(&fs->park.lock);
+    if (!joined) {
+        r->stage = READING_POOL;
+        r->refs--;
+    } else if (r->stage == READING_JOINING) { /* not answered meanwhile */
+        r->stage = READING_QUEUE;
+        if (!r->first)
+            reading_abandon_locked(r);
+    }
+    pthread_mutex_unlock(&fs->park.lock);
+    return joined;
+}
+
+/* With the image open: its text from what is known, or a place in the queue.
+ */
+static enum step step_open(struct reading *r, int fd, struct object *o,
+                           struct outcome *out, struct ocr_err *err)
+{
+    struct ocr_fs *fs = r->fs;
+    struct ocr_content content = {.fd = -1};
+    const enum ocr_identity identity = ask_index(fs, o, fd, &r->key);
+    bool keep = identity == OCR_IDENTITY_NONE;
+    bool joined;
+
+    if (identity == OCR_IDENTITY_EXACT && !fs->options->verify) {
+        if (node_fix(&fs->nodes, r->node, &r->key.digest)) {
+            ocr_err_set(err, -ESTALE, "another version of the image");
+            return STEP_ANSWER;
+        }
+        if (known(fs, r->node, &r->key, out))
+            return STEP_ANSWER;
+        if (join(r, NULL, err))
+            return STEP_QUEUED;
+        keep = true;
+    }
+    /* If the index has seen the file, its text is probably known, and a copy
+     * of the bytes would be for nothing. */
+    for (;; keep = true) {
+        if (load(r, fd, o, keep, &content, err) ||
+            known(fs, r->node, &r->key, out)) {
+            ocr_content_release(&content);
+            return STEP_ANSWER;
+        }
+        joined = join(r, keep ? &content : NULL, err);
+        if (joined || err->code || keep)
+            break;
+    }
+    ocr_content_release(&content);
+    return joined ? STEP_QUEUED : STEP_ANSWER;
+}
+
+static enum step step(struct reading *r, struct outcome *out)
+{
+    struct ocr_fs *fs = r->fs;
+    struct ocr_err err = OCR_ERR_INIT;
+    enum step next = STEP_ANSWER;
+    struct object o;
+    int fd, rc;
+
+    if (!wanted(r))
+        return STEP_QUEUED;
+    fd = attr_open(fs, r->node, true, &o);
+    if (fd < 0) {
+        errno = -fd;
+        ocr_err_errno(&err, "cannot open the image");
+    } else if ((rc = node_check_version(&fs->nodes, r->node, &o))) {
+        ocr_err_set(&err, rc, "another version of the image");
+    } else if (still_written(r, &o)) {
+        next = STEP_AGAIN;
+    } else {
+        next = step_open(r, fd, &o, out, &err);
+    }
+    ocr_close(fd);
+    if (next == STEP_ANSWER && err.code)
+        fail_early(fs, r->node, &err, out);
+    return next;
+}
+
+static void run(struct hash_task *task)
+{
+    struct reading *r = reading_of(task);
+    struct outcome out = {0};
+    const enum step next = step(r, &out);
+
+    if (next == STEP_AGAIN) {
+        hashpool_submit(&r->fs->pool, task, task->due_ms, priority());
+        return;
+    }
+    if (next == STEP_ANSWER)
+        park_answer_all(r->fs, r, &out);
+    text_unref(out.text);
+    unref(r);
+}
+
+/* ---- the queue's part
+ * -------------------------------------------------------------------------- */
+
+static struct text *copy_of(const struct ocr_result *result)
+{
+    char *bytes = malloc(result->len + 1);
+
+    if (!bytes)
+        return NULL;
+    memcpy(bytes, result->text, result->len);
+    bytes[result->len] = '\0';
+    return text_new(bytes, result->len);
+}
+
+/* When the text was made, if the image had another one before (U12). */
+static int64_t redone_ns(struct ocr_fs *fs, const struct ocr_job_key *job)
+{
+    const struct ocr_maker maker = fs_maker(fs);
+    struct ocr_cache_key key = {.owner = job->owner};
+    struct ocr_cached cached;
+
+    memcpy(key.digest, job->digest.bytes, sizeof key.digest);
+    return ocr_cache_size(fs->cache, &key, &maker, &cached) ? 0
+                                                            : cached.redone_ns;
+}
+
+static void job_done(struct ocr_waiter *waiter, const struct ocr_result *result)
+{
+    struct reading *r = reading_of_waiter(waiter);
+    struct ocr_fs *fs = r->fs;
+    struct outcome out = {0};
+
+    /* The log and the counters have it from reading_job_finished. */
+    if (result->kind == OCR_KIND_NONE)
+        succeed(fs, r->node, copy_of(result), redone_ns(fs, &r->key), &out);
+    else
+        out.rc = ocr_kind_errno(result->kind);
+    park_answer_all(fs, r, &out);
+    text_unref(out.text);
+    unref(r);
+}
+
+static void store(struct ocr_fs *fs, const struct ocr_job_key *job,
+                  const struct ocr_result *result)
+{
+    const struct ocr_maker maker = fs_maker(fs);
+    struct ocr_cache_key key = {.owner = job->owner};
+    struct ocr_err err = OCR_ERR_INIT;
+    int rc = 0;
+
+    memcpy(key.digest, job->digest.bytes, sizeof key.digest);
+    if (result->kind == OCR_KIND_NONE)
+        rc = ocr_cache_put(fs->cache, &key, &maker, result->text, result->len,
+                           &err);
+    else if (ocr_kind_is_verdict(result->kind))
+        rc = ocr_cache_put_verdict(fs->cache, &key, &maker, result->kind,
+                                   result->sentence, &err);
+    if (rc)
+        stats_cache_trouble(&fs->stats, &err);
+}
+
+void reading_job_finished(void *arg, const struct ocr_job_key *key,
+                          const char *label, const struct ocr_result *result)
+{
+    struct ocr_fs *fs = arg;
+
+    if (result->kind == OCR_KIND_CANCELLED || result->kind == OCR_KIND_STOPPING)
+        return;
+    store(fs, key, result);
+    stats_page(&fs->stats, result->kind == OCR_KIND_NONE, result->pages);
+    if (result->kind == OCR_KIND_NONE)
+        return;
+    stats_fail(fs, result->kind, label,
+               result->sentence ? result->sentence : "");
+    if (!ocr_kind_is_verdict(result->kind))
+        stats_remember(&fs->stats, key, result->kind);
+}
+
+/* ---- bytes asked for again
+ * ------------------------------------------------------------------------ */
+
+struct reload {
+    struct hash_task task;
+    struct ocr_fs *fs;
+    struct ocr_job_key key;
+    char path[]; /* the job's label */
+};
+
+static void drop_reload(struct hash_task *task)
+{
+    free((char *)task - offsetof(struct reload, task));
+}
+
+static void run_reload(struct hash_task *task)
+{
+    struct reload *reload =
+        (struct reload *)((char *)task - offsetof(struct reload, task));
+    struct ocr_fs *fs = reload->fs;
+    struct ocr_content content = {.fd = -1};
+    struct ocr_err err = OCR_ERR_INIT;
+    int fd = source_open_file(&fs->source, reload->path, false);
+
+    if (fd == -ELOOP && fs->options->follow)
+        fd = source_open_file(&fs->source, reload->path, true);
+    if (fd == -ENOENT) {
+        ocr_err_kind(&err, OCR_KIND_VANISHED, "the image vanished");
+    } else if (fd < 0) {
+        errno = -fd;
+        ocr_err_errno(&err, "cannot open the image again");
+    } else {
+        ocr_content_load(&content, fd, ocr_cache_secret(fs->cache), true,
+                         &fs->park.stopping, &err);
+        close(fd);
+    }
+    if (err.code && err.kind == OCR_KIND_NONE)
+        err.kind = kind_of(&err);
+    /* Other bytes than the job's: the queue compares the digests. */
+    ocr_queue_supply(fs->queue, &reload->key, err.code ? NULL : &content,
+                     err.code ? &err : NULL);
+    free(reload);
+}
+
+void reading_job_reload(void *arg, const struct ocr_job_key *key,
+                        const char *label)
+{
+    struct ocr_fs *fs = arg;
+    struct reload *reload = malloc(sizeof *reload + strlen(label) + 1);
+    struct ocr_err err = OCR_ERR_INIT;
+
+    if (!reload) {
+        ocr_err_kind(&err, OCR_KIND_FAILED, "out of memory");
+        ocr_queue_supply(fs->queue, key, NULL, &err);
+        return;
+    }
+    reload->task = (struct hash_task){.run = run_reload, .drop = drop_reload};
+    reload->fs = fs;
+    reload->key = *key;
+    strcpy(reload->path, label);
+    hashpool_submit(&fs->pool, &reload->task, 0, priority());
+}
+
+/* ---- open
+ * ------------------------------------------------------------------------------------------
+ */
+
+/* Known texts without a copy of the image: true if *o is decided. */
+static bool quick(struct ocr_fs *fs, struct node *n, struct outcome *out)
+{
+    struct ocr_job_key key;
+    struct object o;
+    int fd = attr_open(fs, n, false, &o);
+    bool decided = false;
+
+    out->rc = fd < 0 ? fd : node_check_version(&fs->nodes, n, &o);
+    if (!out->rc && !fs->options->verify &&
+        ask_index(fs, &o, fd, &key) == OCR_IDENTITY_EXACT) {
+        out->rc = node_fix(&fs->nodes, n, &key.digest);
+        decided = !out->rc && known(fs, n, &key, out);
+    }
+    ocr_close(fd);
+    return decided || out->rc;
+}
+
+bool reading_refused(struct ocr_fs *fs, fuse_req_t req, struct node *n)
+{
+    bool sized;
+
+    pthread_mutex_lock(&fs->nodes.lock);
+    sized = n->text.sized;
+    pthread_mutex_unlock(&fs->nodes.lock);
+    return !sized && caller_listed(fuse_req_ctx(req)->pid, fs->options->noocr);
+}
+
+void reading_open(struct ocr_fs *fs, fuse_req_t req, struct node *n,
+                  struct fuse_file_info *fi)
+{
+    struct outcome out = {0};
+    const bool decided = quick(fs, n, &out);
+
+    stats_opened(&fs->stats, decided);
+    if (decided && !out.rc) {
+        reading_reply(fs, req, n, fi, out.text);
+    } else if (decided) {
+        fuse_reply_err(req, -out.rc);
+    } else if (reading_refused(fs, req, n)) {
+        stats_refused(&fs->stats);
+        fuse_reply_err(req, EACCES);
+    } else {
+        park_request(fs, req, n, fi);
+    }
+    text_unref(out.text);
+}
