@@ -135,7 +135,7 @@ lint: ## check format and look for mistakes; every finding is an error
 
 # folder:folder or folder:header it may include; engine/base is for everybody.
 ARROWS := fs:engine fs:engine/client fs:cache engine/client:engine \
-    engine:engine/image/image.h engine/finish:engine/finish.h \
+    engine:engine/image/image.h engine/finish:engine/finish.h engine/finish:engine/protocol.h \
     engine/tesseract:engine/recogniser.h engine/tesseract:engine/image/image.h \
     engine/server:engine engine/server:engine/image/image.h engine/server:kernels
 # folder:prefix of system headers that are its own.

@@ -41,6 +41,11 @@ enum {
 };
 #define OCR_PAGE_ALL UINT32_MAX
 
+/* The descriptor of the listening socket that an engine is started with. */
+enum {
+    OCR_ENGINE_LISTEN_FD = 3
+};
+
 enum ocr_message_type {
     OCR_MSG_HELLO = 1,    /* value: version; engine: flags = pid, payload:
                              program version; client: payload: settings */

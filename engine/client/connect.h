@@ -13,11 +13,6 @@
 #define OCR_CONNECT_H
 #include "engine/queue.h"
 
-/* Descriptor numbers an engine is started with. */
-enum {
-    OCR_ENGINE_LISTEN_FD = 3
-};
-
 /* A connected socket, the caller's, close-on-exec, non-blocking; *started says
  * whether an engine was started for it. -ENOENT if there is no program. */
 int ocr_connect(const struct ocr_engine_config *config, bool *started,

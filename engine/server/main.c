@@ -3,7 +3,6 @@
 #include "engine/server/server_i.h"
 
 #include "engine/base/log.h"
-#include "engine/client/connect.h"
 #include "engine/server/plugin.h"
 
 #include <errno.h>
