@@ -271,7 +271,7 @@ static int find_bad(struct ocr_cache *c, struct cache_conn *conn,
             break;
     }
     cache_reset(rows);
-    return rc;
+    return bad ? SQLITE_ROW : rc;
 }
 
 static int sweep(struct ocr_cache *c, struct cache_conn *conn, void *arg)
