@@ -14,16 +14,23 @@ enum {
     ALONE_WAIT_MS = 500,   /* at open; a running mount does not wait */
     OPEN_TRIES = 40,       /* while another process makes the tables */
     OPEN_PAUSE_MS = 25,
-    HEALS_MAX = 3, /* a disk that damages it again and again is left alone */
-    WAL_PAGES = 1000,
+    HEALS_MAX = 3,    /* a disk that damages it again and again is left alone */
+    WAL_PAGES = 1000, /* then the keeper empties the journal */
+    WAL_PAGES_MAX = 2000, /* it does not get done while others write */
 };
 
+/* After each commit of the writer. */
 static int wal_grew(void *arg, sqlite3 *db, const char *name, int pages)
 {
-    (void)db;
-    (void)name;
-    if (pages >= WAL_PAGES)
-        cache_keeper_checkpoint(arg);
+    struct ocr_cache *c = arg;
+
+    if (pages >= WAL_PAGES_MAX || c->room.checkpoint) {
+        c->room.checkpoint = false;
+        sqlite3_wal_checkpoint_v2(db, name, SQLITE_CHECKPOINT_PASSIVE, NULL,
+                                  NULL);
+    } else if (pages >= WAL_PAGES) {
+        cache_keeper_checkpoint(c);
+    }
     return SQLITE_OK;
 }
 

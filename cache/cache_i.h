@@ -103,7 +103,8 @@ struct ocr_cache {
     struct {
         int64_t left, measured_ms;
         uint64_t written;
-        bool shrink; /* give freed pages back to the disk */
+        bool shrink;     /* give freed pages back to the disk */
+        bool checkpoint; /* behind the next commit */
     } room;
     atomic_uint_fast64_t hits, misses, bad_rows;
 };

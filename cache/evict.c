@@ -120,6 +120,6 @@ int cache_shrink(struct ocr_cache *c, struct cache_conn *conn)
     if (!c->room.shrink)
         return SQLITE_OK;
     c->room.shrink = false;
-    cache_keeper_checkpoint(c);
+    c->room.checkpoint = true;
     return cache_exec(conn, "PRAGMA incremental_vacuum(2048)");
 }

@@ -259,7 +259,7 @@ static int find_bad(struct ocr_cache *c, struct cache_conn *conn,
     sqlite3_stmt *rows = cache_results_of(conn, key);
     sqlite3_stmt *text;
     bool bad = false;
-    int rc;
+    int rc = SQLITE_DONE;
 
     while (!bad && (rc = sqlite3_step(rows)) == SQLITE_ROW) {
         bad = !cache_result_load(c, rows, r);
