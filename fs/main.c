@@ -47,7 +47,10 @@ static const struct command commands[] = {
      "what mounts are doing: queue, errors, cache, engine",
      "Without MOUNTPOINT all mounts of ocrfs that this user may look into.\n"},
     {"cache", cmd_cache, OCR_FOR_CACHE, "stat|verify|clear [OPTIONS]",
-     "look at, check or empty the cache", ""},
+     "look at, check or empty the cache",
+     "Mounts may use the cache meanwhile. Exit status: 0 success, 1 damage "
+     "was\n"
+     "found (and removed) or there is no cache, 2 wrong use.\n"},
     {"doctor", cmd_doctor, OCR_FOR_DOCTOR, "[OPTIONS]",
      "check what is needed to mount and to read images",
      "Says what is missing and which package has it. Exit status: 0 if a\n"
