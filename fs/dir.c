@@ -242,6 +242,18 @@ static int fill(struct ocr_fs *fs, struct node *n, struct dir *d, int dir,
     return 0;
 }
 
+size_t dir_count(const struct dir *d)
+{
+    return d->count;
+}
+
+const char *dir_entry(const struct dir *d, size_t i, struct stat *st)
+{
+    *st = (struct stat){.st_ino = d->entries[i].st_ino,
+                        .st_mode = d->entries[i].type};
+    return name_of(d, &d->entries[i]);
+}
+
 static void empty(struct dir *d)
 {
     free(d->entries);
@@ -251,8 +263,7 @@ static void empty(struct dir *d)
     d->read = false;
 }
 
-/* `dir` is the handle's descriptor, open for reading. */
-static int snapshot(struct ocr_fs *fs, struct node *n, struct dir *d, int dir)
+int dir_snapshot(struct ocr_fs *fs, struct node *n, struct dir *d, int dir)
 {
     /* Another open file, so that its offset and its end are its own. */
     const int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -285,7 +296,7 @@ static int control_snapshot(struct ocr_fs *fs, struct dir *d)
 /* ---- open
  * ------------------------------------------------------------------------ */
 
-static struct dir *dir_new(void)
+struct dir *dir_new(void)
 {
     struct dir *d = calloc(1, sizeof *d);
 
@@ -317,7 +328,7 @@ void dir_open(struct ocr_fs *fs, fuse_req_t req, struct node *n,
         rc = control_snapshot(fs, d);
     } else if (!rc) {
         fd = attr_open(fs, n, true, &o);
-        rc = fd < 0 ? fd : snapshot(fs, n, d, fd);
+        rc = fd < 0 ? fd : dir_snapshot(fs, n, d, fd);
     }
     if (!rc) {
         h = handle_new(&fs->nodes, n, fd, NULL, d);
@@ -345,11 +356,10 @@ struct page {
 
 static bool put(struct page *p, const struct dir *d, size_t i)
 {
-    const struct entry *e = &d->entries[i];
-    const struct stat st = {.st_ino = e->st_ino, .st_mode = e->type};
-    const size_t need =
-        fuse_add_direntry(p->req, p->data + p->used, p->size - p->used,
-                          name_of(d, e), &st, (off_t)i + 1);
+    struct stat st;
+    const char *name = dir_entry(d, i, &st);
+    const size_t need = fuse_add_direntry(
+        p->req, p->data + p->used, p->size - p->used, name, &st, (off_t)i + 1);
 
     if (need > p->size - p->used)
         return false;
@@ -362,20 +372,20 @@ static bool put(struct page *p, const struct dir *d, size_t i)
 static bool put_plus(struct ocr_fs *fs, struct page *p, const struct handle *h,
                      const struct dir *d, size_t i)
 {
-    const struct entry *e = &d->entries[i];
     struct fuse_entry_param param = {0};
+    struct stat st;
+    const char *name = dir_entry(d, i, &st);
     struct node *n = NULL;
     size_t need;
     bool fits;
     int rc;
 
     if (i >= 2 && h->fd >= 0)
-        n = attr_lookup(fs, h->node, h->fd, name_of(d, e), &param, &rc);
+        n = attr_lookup(fs, h->node, h->fd, name, &param, &rc);
     if (!n)
-        param = (struct fuse_entry_param){
-            .attr = {.st_ino = e->st_ino, .st_mode = e->type}};
+        param = (struct fuse_entry_param){.attr = st};
     need = fuse_add_direntry_plus(p->req, p->data + p->used, p->size - p->used,
-                                  name_of(d, e), &param, (off_t)i + 1);
+                                  name, &param, (off_t)i + 1);
     fits = need <= p->size - p->used;
     if (fits) {
         p->used += need;
@@ -396,7 +406,7 @@ void dir_read(struct ocr_fs *fs, fuse_req_t req, struct handle *h, size_t size,
     pthread_mutex_lock(&d->lock);
     /* rewinddir(3) shows what there is now. */
     if (!rc && off == 0 && d->read && h->fd >= 0)
-        rc = snapshot(fs, h->node, d, h->fd);
+        rc = dir_snapshot(fs, h->node, d, h->fd);
     for (size_t i = (size_t)off; !rc && i < d->count; i++) {
         d->read = true;
         if (!(plus ? put_plus(fs, &p, h, d, i) : put(&p, d, i)))

@@ -583,7 +583,14 @@ void dir_open(struct ocr_fs *fs, fuse_req_t req, struct node *n,
               struct fuse_file_info *fi);
 void dir_read(struct ocr_fs *fs, fuse_req_t req, struct handle *h, size_t size,
               off_t off, bool plus);
-void dir_free(struct dir *d);
+/* Replaces what *d holds by the folder as it is now: the dots, then all in the
+ * order of st_ino. `dir` is a descriptor of it that may be read. */
+int dir_snapshot(struct ocr_fs *fs, struct node *n, struct dir *d, int dir);
+size_t dir_count(const struct dir *d);
+/* The name of entry i; its number and type in *st. */
+const char *dir_entry(const struct dir *d, size_t i, struct stat *st);
+struct dir *dir_new(void);
+void dir_free(struct dir *d); /* NULL is a no-op */
 
 /* ---- all of it
  * ----------------------------------------------------------------------------------
