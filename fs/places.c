@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 /* N of "/dev/fd/N": mount.fuse3 has mounted already and hands us the device. */
@@ -41,11 +42,14 @@ static enum ocr_exit refuse_mountpoint(const char *path, struct ocr_err *err)
 static enum ocr_exit check_mountpoint(struct ocr_places *p, const char *path,
                                       struct ocr_err *err)
 {
+    struct statfs fs;
     struct stat st;
 
     p->device = passed_device(path);
     if (p->device < 0) {
-        if (stat(path, &st))
+        /* The kernel may know the attributes of a dead mount still; statfs
+         * always asks. */
+        if (stat(path, &st) || statfs(path, &fs))
             return refuse_mountpoint(path, err);
         if (!S_ISDIR(st.st_mode)) {
             errno = ENOTDIR;
