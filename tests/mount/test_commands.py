@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""`ocrfs read` and `ocrfs status`: order, input from pipes, what goes wrong,
+terminals, mounts that do not answer."""
+import os
+import pty
+import select
+import sys
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
+from harness import *
+
+
+def base():
+    return os.environ["OCRFS_TEST_DIR"]
+
+
+def own(engine="null", cache=True):
+    """Options that keep to the test's own folders."""
+    os.makedirs(base() + "/run", 0o700, exist_ok=True)
+    return ["--engine", engine, "--runtime", base() + "/run",
+            "--cache", base() + "/cache" if cache else "memory"]
+
+
+def images(count):
+    paths = [base() + "/%d.png" % i for i in range(count)]
+    for i, path in enumerate(paths):
+        write_file(path, picture(i))
+    return paths
+
+
+def on_terminal(*argv, until=None, then=None):
+    """Runs a program on a terminal of its own; what it wrote there, and its
+    exit status. `then` is called when `until` was seen."""
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.execv(argv[0], argv)
+    out = b""
+    while True:
+        try:
+            if not select.select([fd], [], [], 30)[0]:
+                raise Failed("nothing on the terminal, so far: %r" % out)
+            part = os.read(fd, 65536)
+        except OSError:
+            break
+        if not part:
+            break
+        out += part
+        if until and until in out:
+            then(pid, fd)
+            until = None
+    return out, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def left_on_screen(out):
+    """The lines that stay, after what was drawn over and cleared."""
+    lines = []
+    for line in out.decode().split("\n"):
+        shown = ""
+        for part in line.rstrip("\r").split("\r"):
+            if part.startswith("\x1b[K"):
+                shown, part = "", part[3:]
+            shown = part + shown[len(part):]
+        lines.append(shown)
+    return lines
+
+
+# --- read -------------------------------------------------------------------
+
+@test(mounts_something=False)
+def texts_come_in_the_order_given():
+    paths = images(20)
+    single = [run(OCRFS, "read", *own(cache=False), p) for p in paths]
+    equal(len(set(single)), 20, "different texts")
+    for options in (own("null:20ms", cache=False), own("null:20ms"), own("null:20ms")):
+        order = paths[::-1] + paths[3:5]
+        equal(run(OCRFS, "read", *options, *order),
+              b"".join(single[paths.index(p)] for p in order), "output")
+
+
+@test(mounts_something=False)
+def known_texts_need_no_engine():
+    paths = images(3)
+    first = run(OCRFS, "read", *own(), *paths)
+    alone = base() + "/bin"
+    os.mkdir(alone)
+    run("cp", OCRFS, alone)
+    os.rename(base() + "/run", base() + "/other")
+    equal(run(alone + "/ocrfs", "read", *own(), *paths), first, "from the cache")
+    # Also under another name and without the index, by content.
+    run("cp", paths[1], base() + "/copy.png")
+    equal(run(alone + "/ocrfs", "read", *own(), "--verify", base() + "/copy.png"),
+          run(OCRFS, "read", *own(), paths[1]), "a copy")
+    write_file(base() + "/new.png", picture(99))
+    status, out, err = run(alone + "/ocrfs", "read", *own(), base() + "/new.png", paths[0],
+                           status=None, stderr=True)
+    equal(status, 1, "exit status")
+    equal(out, run(OCRFS, "read", *own(), paths[0]), "the known one")
+    check(b"ocrfs-engine" in err and b"(engine-gone)" in err, err)
+
+
+@test(mounts_something=False)
+def standard_input_and_pipes():
+    path = images(1)[0]
+    want = run(OCRFS, "read", *own(cache=False), path)
+    equal(run(OCRFS, "read", *own(cache=False), "-", stdin=read_file(path)), want, "-")
+    script = 'cat "$1" | "$0" read "${@:2}" - ; "$0" read "${@:2}" <(cat "$1") "$1"'
+    equal(run("bash", "-c", script, OCRFS, path, *own()), want * 3, "pipes")
+
+
+@test(mounts_something=False)
+def failures_are_told_and_counted():
+    good = images(1)[0]
+    text = run(OCRFS, "read", *own(cache=False), good)
+    write_file(base() + "/empty.png", b"")
+    write_file(base() + "/prose.png", b"only words\n" * 50)
+    write_file(base() + "/half.png", read_file(good)[:-60])
+    bad = ["/empty.png", "/prose.png", "/half.png", "/nowhere.png", ""]
+    kinds = ["(empty-file)", "(not-an-image)", "(truncated)", "(vanished)", "folder"]
+    for options in (own(), own()):  # the second time from the cache
+        status, out, err = run(OCRFS, "read", *options, *[base() + b for b in bad], good,
+                               status=None, stderr=True)
+        equal((status, out), (1, text), "exit status and output")
+        lines = err.decode().splitlines()
+        equal(len(lines), len(bad), "lines of %r" % lines)
+        for name, kind, line in zip(bad, kinds, lines):
+            check(line.startswith("ocrfs: error: " + base() + name + ": "), line)
+            check(kind in line, line)
+
+
+@test(mounts_something=False)
+def wrong_use_is_status_2():
+    for argv in ([], ["--colour", "x.png"], ["--lang"], ["--suffix", ".x", "x.png"]):
+        status, out, err = run(OCRFS, "read", *argv, status=None, stderr=True)
+        equal((status, out), (2, b""), "ocrfs read %s" % argv)
+        check(err.startswith(b"ocrfs: "), err)
+
+
+@test(mounts_something=False)
+def hostile_names_never_reach_the_terminal():
+    name = os.fsencode(base()) + b"/\x1b]0;owned\x07\xff\n.png"
+    write_file(name, b"")
+    status, _, err = run(OCRFS, "read", *own(), name, status=None, stderr=True)
+    equal(status, 1, "exit status")
+    check(err.decode().rstrip("\n").isprintable(), "raw bytes: %r" % err)
+    write_file(name, picture(1))
+    check(run(OCRFS, "read", *own(), b"--", name), "no text")
+
+
+@test(mounts_something=False)
+def a_time_limit_ends_the_wait_for_one():
+    paths = images(2)
+    status, out, err = run(OCRFS, "read", *own("null:60s"), "--ocr-timeout", "1", *paths,
+                           status=None, stderr=True)
+    equal((status, out), (1, b""), "exit status and output")
+    equal(err.count(b"(timeout)"), 2, "time-outs in %r" % err)
+
+
+@test(mounts_something=False)
+def a_full_disk_under_the_output_is_an_error():
+    path = images(1)[0]
+    with open("/dev/full", "wb") as full:
+        p = start(OCRFS, "read", *own(), path, stdout=full)
+        err = p.communicate(timeout=20)[1]
+    check(p.returncode != 0 and b"standard output" in err, "%d %r" % (p.returncode, err))
+
+
+@test(mounts_something=False)
+def progress_on_a_terminal_leaves_no_trash():
+    paths = images(6)
+    want = run(OCRFS, "read", *own(cache=False), *paths).decode().split("\n")
+    out, status = on_terminal(OCRFS, "read", *own("null:300ms", cache=False), "--jobs", "1",
+                              *paths)
+    equal(status, 0, "exit status")
+    check(b"/6" in out, "no progress in %r" % out)
+    equal(left_on_screen(out), want, "what is left on the screen")
+    out, status = on_terminal(OCRFS, "read", *own("null:300ms", cache=False), paths[0])
+    check(b"\x1b" not in out, "progress of one file: %r" % out)
+
+
+@test(mounts_something=False)
+def ctrl_c_ends_it_at_once():
+    paths = images(3)
+    begun = []
+
+    def press(pid, fd):
+        begun.append(time.monotonic())
+        os.write(fd, b"\x03")
+
+    out, status = on_terminal(OCRFS, "read", *own("null:60s"), *paths, until=b"0/3", then=press)
+    check(time.monotonic() - begun[0] < 5, "took its time")
+    equal(status, -signal.SIGINT, "exit status")
+    equal([x for x in left_on_screen(out) if x not in ("", "^C")], [], "left on the screen")
+
+
+# --- status -----------------------------------------------------------------
+
+@test
+def status_prints_what_the_control_folder_says():
+    with Mount() as m:
+        m.add("a.png")
+        read_file(m.text("a.png"))
+        out = run(OCRFS, "status", m.path).decode()
+        check(m.source in out and "null" in out, out)
+        check(m.source in run(OCRFS, "status").decode(), "not among all mounts")
+    with Mount("control=.other") as m:
+        status, _, err = run(OCRFS, "status", m.path, status=None, stderr=True)
+        check(status == 1 and b"--control" in err, "%d %r" % (status, err))
+        check(m.source in run(OCRFS, "status", "--control", ".other", m.path).decode(), "other")
+    status, _, err = run(OCRFS, "status", base(), status=None, stderr=True)
+    check(status == 1 and b"no mount of ocrfs" in err, "%d %r" % (status, err))
+
+
+@test
+def status_of_a_mount_that_hangs_or_died():
+    m = Mount()
+    m.start()
+    os.kill(m.pid, signal.SIGSTOP)
+    begun = time.monotonic()
+    status, out, err = run(OCRFS, "status", m.path, status=None, stderr=True, limit=20)
+    check(time.monotonic() - begun < 10, "it waited for the mount")
+    equal((status, out), (1, b""), "exit status and output")
+    check(b"does not answer" in err and b"fusermount3 -uz" in err, err)
+    os.kill(m.pid, signal.SIGCONT)
+    os.kill(m.pid, signal.SIGKILL)
+    m.process.wait()
+    status, _, err = run(OCRFS, "status", m.path, status=None, stderr=True)
+    check(status == 1 and b"fusermount3 -u" in err, "%d %r" % (status, err))
+    run("fusermount3", "-u", m.path)
+
+
+main()
