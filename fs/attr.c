@@ -203,7 +203,8 @@ static void fill_real(struct ocr_fs *fs, const struct object *o,
 {
     *st = o->st;
     st->st_ino = node_st_ino(fs->root_dev, o->st.st_dev, o->st.st_ino, false);
-    st->st_mode &= ~(mode_t)0222;
+    if (!S_ISLNK(st->st_mode)) /* those of a link say nothing */
+        st->st_mode &= ~(mode_t)0222;
     *timeout = TIMEOUT_S;
 }
 

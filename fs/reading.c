@@ -29,6 +29,16 @@ static struct reading *reading_of_waiter(struct ocr_waiter *waiter)
 /* ---- lifetime
  * --------------------------------------------------------------------- */
 
+/* The log and the counters have it from reading_job_finished. */
+static void fail_quietly(struct ocr_fs *fs, struct node *n, enum ocr_kind kind,
+                         struct outcome *o)
+{
+    o->rc = ocr_kind_errno(kind);
+    pthread_mutex_lock(&fs->nodes.lock);
+    n->text.said = true;
+    pthread_mutex_unlock(&fs->nodes.lock);
+}
+
 static void job_done(struct ocr_waiter *waiter,
                      const struct ocr_result *result);
 static void run(struct hash_task *task);
@@ -461,11 +471,10 @@ static void job_done(struct ocr_waiter *waiter, const struct ocr_result *result)
     struct ocr_fs *fs = r->fs;
     struct outcome out = {0};
 
-    /* The log and the counters have it from reading_job_finished. */
     if (result->kind == OCR_KIND_NONE)
         succeed(fs, r->node, copy_of(result), redone_ns(fs, &r->key), &out);
     else
-        out.rc = ocr_kind_errno(result->kind);
+        fail_quietly(fs, r->node, result->kind, &out);
     park_answer_all(fs, r, &out);
     text_unref(out.text);
     unref(r);

@@ -157,7 +157,8 @@ def parked(pid):
     """True while the process waits in open() (or stat) of a file system."""
     try:
         with open("/proc/%d/wchan" % pid) as f:
-            return "fuse" in f.read() or "request_wait" in f.read()
+            where = f.read()
+            return "fuse" in where or "request_wait" in where
     except OSError:
         return False
 
@@ -274,7 +275,8 @@ class Mount:
         """Process ids of ocrfs for this mount."""
         if self.process and not self.daemon and not self.program:
             return [self.process.pid]
-        return [p for p in descendants(os.getpid()) if _is_ocrfs_for(p, self.path)]
+        return [p for p in descendants(int(os.environ["OCRFS_TEST_RUNNER"]))
+                if _is_ocrfs_for(p, self.path)]
 
     @property
     def pid(self):

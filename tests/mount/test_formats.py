@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Every file of tests/data/formats gives what its manifest expects, through
 `ocrfs read` and through a mount; and one test for each errno of open()."""
+import html
 import os
 import sys
 import unicodedata
@@ -39,7 +40,7 @@ def distance(a, b):
 
 def letters(text):
     """Without Markdown's marks and white space: what a reader compares."""
-    text = unicodedata.normalize("NFC", text)
+    text = unicodedata.normalize("NFC", html.unescape(text))
     return re.sub(r"[\s#*|`_>-]|\\(?=\W)", "", text)
 
 
