@@ -5,10 +5,17 @@
  * shared memory. Limits on memory, pixels and time; a helper that crashes or
  * runs over them costs one error and is replaced.
  *
+ * A helper dies with the engine: the kernel kills it when its thread ends. No
+ * other code of the process may wait for children it did not start.
+ *
  * Layer:   engine, the server's.
- * Threads: submit, cancel and stats from any thread, none blocks; done is
- *          called from the pool's threads, once for each task.
- * Errors:  a verdict (engine/image/image.h) in the result. */
+ * Threads: submit, cancel and stats from any thread, none blocks. done is
+ *          called once for each task, with no lock held, from a thread of the
+ *          pool or from within cancel or close.
+ * Errors:  in the result: a verdict on the image; CORRUPT if the decoder
+ *          crashed on it, TOO_LARGE if it went over the limits, CHANGING if
+ *          the bytes are not those of `check`; FAILED if no helper could be
+ *          started, or it was killed from outside twice, or did not answer. */
 #ifndef OCR_DECODE_H
 #define OCR_DECODE_H
 #include "engine/base/err.h"
@@ -38,15 +45,24 @@ struct ocr_decoded {
 
 struct ocr_decode_config {
     unsigned helpers;    /* 0: min(cores, 4) */
-    const char *program; /* NULL: /proc/self/exe */
+    const char *program; /* started with --decode-helper and the socket as
+                            descriptor 3, copied; NULL: /proc/self/exe */
     void (*done)(void *arg, const struct ocr_decoded *decoded);
     void *arg;
+    /* Limits of a helper; 0 takes the default. */
+    unsigned cpu_s;  /* processor time per image, 60 s */
+    unsigned wall_s; /* until a helper counts as hanging, 600 s */
+    unsigned images; /* until it is replaced by a fresh one, 200 */
+    uint64_t memory; /* address space, 1.5 GiB */
 };
 
 struct ocr_decode_stats {
-    unsigned helpers;
-    uint64_t decoded, failed;
-    uint64_t crashed, overrun, recycled; /* helpers replaced, and why */
+    unsigned helpers; /* at most, as configured */
+    unsigned waiting, running;
+    uint64_t decoded, failed; /* tasks; a cancelled one is neither */
+    /* Helpers replaced, and why: by the image's fault, for time or memory or
+     * hanging, killed from outside, after so many images. */
+    uint64_t crashed, overrun, killed, recycled;
 };
 
 int ocr_decode_open(struct ocr_decode_pool **out,
@@ -58,7 +74,8 @@ int ocr_decode_submit(struct ocr_decode_pool *pool,
                       const struct ocr_decode_task *task, struct ocr_err *err);
 
 /* Ends the task soon if it is still in the pool: done is called with
- * OCR_KIND_CANCELLED (or with its result, if it was just ready). */
+ * OCR_KIND_CANCELLED (or with its result, if it was just ready). A task that
+ * waits is done before this returns. */
 void ocr_decode_cancel(struct ocr_decode_pool *pool, uint64_t id);
 
 /* Unmaps the pixels; any thread; no-op on an image without pixels. */
