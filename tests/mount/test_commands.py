@@ -200,7 +200,8 @@ def status_prints_what_the_control_folder_says():
         read_file(m.text("a.png"))
         out = run(OCRFS, "status", m.path).decode()
         check(m.source in out and "null" in out, out)
-        check(m.source in run(OCRFS, "status").decode(), "not among all mounts")
+        # Other mounts of this machine may be in any state.
+        check(m.source in run(OCRFS, "status", status=None).decode(), "not among all mounts")
     with Mount("control=.other") as m:
         status, _, err = run(OCRFS, "status", m.path, status=None, stderr=True)
         check(status == 1 and b"--control" in err, "%d %r" % (status, err))
