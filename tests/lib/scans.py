@@ -1,0 +1,107 @@
+"""What the recogniser `null` makes of a picture, and many programs at once."""
+import collections
+import os
+import struct
+import time
+import zlib
+
+from harness import (check, equal, parked, read_file, start, state_of, wait_for)
+from picture import picture
+
+
+def size_of(data):
+    """(width, height) of a PNG."""
+    return struct.unpack(">II", data[16:24])
+
+
+def null_text(data):
+    """The text of an 8 bit gray PNG without filters, as picture() makes."""
+    at, packed = 8, b""
+    while at < len(data):
+        length, = struct.unpack(">I", data[at:at + 4])
+        if data[at + 4:at + 8] == b"IDAT":
+            packed += data[at + 8:at + 8 + length]
+        at += length + 12
+    raw = zlib.decompress(packed)
+    width, height = size_of(data)
+    pixels = b"".join(raw[y * (width + 1) + 1:(y + 1) * (width + 1)]
+                      for y in range(height))
+    return b"# null %dx%d\n\nchecksum %08x\n" % (width, height, zlib.crc32(pixels))
+
+
+def add_pictures(m, count, name="%04d.png", first=0):
+    """Adds so many pictures to SOURCE; their names."""
+    names = [name % i for i in range(first, first + count)]
+    for i, one in enumerate(names, first):
+        m.add(one, seed=i)
+    return names
+
+
+def right_text(m, name):
+    return null_text(read_file(os.path.join(m.source, name)))
+
+
+class Readers:
+    """Programs that read one text each, all at the same time."""
+
+    def __init__(self, m, names, program=("cat",)):
+        self.m, self.names = m, names
+        self.folder = os.path.join(m.base, "out%d" % time.monotonic_ns())
+        os.mkdir(self.folder)
+        self.processes = []
+        for i, name in enumerate(names):
+            with open(self._path(i, "out"), "wb") as out, \
+                    open(self._path(i, "err"), "wb") as err:
+                self.processes.append(start(*program, m.text(name), stdout=out, stderr=err))
+
+    def _path(self, i, kind):
+        return os.path.join(self.folder, "%d.%s" % (i, kind))
+
+    def waiting(self):
+        """How many wait in the file system."""
+        return sum(parked(p.pid) for p in self.processes)
+
+    def alive(self):
+        return sum(p.poll() is None for p in self.processes)
+
+    def signal(self, number):
+        for p in self.processes:
+            p.send_signal(number)
+
+    def join(self, limit):
+        wait_for(lambda: not self.alive(), "end of %d readers" % len(self.names), limit)
+
+    def results(self):
+        """[(name, exit status, output, errors)] of programs that have ended."""
+        return [(name, p.returncode, read_file(self._path(i, "out")),
+                 read_file(self._path(i, "err")))
+                for i, (name, p) in enumerate(zip(self.names, self.processes))]
+
+    def all_right(self, limit=60):
+        """Waits; each must have got the text of its picture."""
+        self.join(limit)
+        for name, status, out, err in self.results():
+            equal((status, err), (0, b""), "reader of " + name)
+            equal(out, right_text(self.m, name), "text of " + name)
+
+
+def pages_read(m):
+    """Pages that this mount had read by the recogniser."""
+    return m.status()["pages"]["done"]
+
+
+def threads_of(pid):
+    return len(os.listdir("/proc/%d/task" % pid))
+
+
+def memory_of(pid):
+    """Resident bytes."""
+    for line in read_file("/proc/%d/status" % pid).splitlines():
+        if line.startswith(b"VmRSS:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def lines_with(m, *words):
+    """Lines of the log with one of the words."""
+    return [l for l in m.log().splitlines() if any(w in l for w in words)]
