@@ -160,7 +160,10 @@ static int ask_index(struct ocr_fs *fs, struct node *n, const struct object *o,
         cached.verdict != OCR_KIND_NONE)
         return 0;
     memcpy(digest.bytes, key.digest, sizeof digest.bytes);
-    return node_set_size(&fs->nodes, n, &digest, cached.size, cached.redone_ns,
+    /* If the open will hash again, the node must not stand for these bytes. */
+    return node_set_size(&fs->nodes, n,
+                         identity == OCR_IDENTITY_EXACT ? &digest : NULL,
+                         cached.size, cached.redone_ns,
                          identity == OCR_IDENTITY_EXACT &&
                              (cached.stored || *maker.fingerprint));
 }

@@ -259,7 +259,8 @@ int node_check_version(struct nodes *t, struct node *n, const struct object *o);
 /* The image's bytes have this digest: 0, or -ESTALE as above. */
 int node_fix(struct nodes *t, struct node *n, const struct ocr_digest *digest);
 
-/* The size the index knows; exact: it will not change. -ESTALE as above. */
+/* The size the index knows; digest: of the bytes, NULL if that is not sure;
+ * exact: it will not change. -ESTALE as above. */
 int node_set_size(struct nodes *t, struct node *n,
                   const struct ocr_digest *digest, uint64_t size,
                   int64_t redone_ns, bool exact);

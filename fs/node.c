@@ -527,7 +527,7 @@ int node_set_size(struct nodes *t, struct node *n,
     int rc;
 
     pthread_mutex_lock(&t->lock);
-    rc = fix_locked(t, n, digest);
+    rc = digest ? fix_locked(t, n, digest) : 0;
     if (!rc)
         rc = size_locked(t, n, size, redone_ns, exact);
     pthread_mutex_unlock(&t->lock);
