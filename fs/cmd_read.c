@@ -388,10 +388,24 @@ static void sleep_a_tick(struct reader *r, const struct item *item)
     pthread_mutex_unlock(&r->lock);
 }
 
+/* Counts what is done already behind the one that is waited for, too. */
+static void show_progress(struct reader *r)
+{
+    size_t done = r->printed, pages = r->pages;
+
+    pthread_mutex_lock(&r->lock);
+    for (size_t i = r->printed; i < r->begun; i++) {
+        done += r->items[i].done;
+        pages += r->items[i].done ? r->items[i].pages : 0;
+    }
+    pthread_mutex_unlock(&r->lock);
+    ocr_progress_draw(&r->progress, done, pages);
+}
+
 static void wait_for(struct reader *r, struct item *item)
 {
     while (!is_done(r, item)) {
-        ocr_progress_draw(&r->progress, r->printed, r->pages);
+        show_progress(r);
         sleep_a_tick(r, item);
         reload_what_was_dropped(r);
         if (is_late(r, item) && ocr_queue_leave(r->queue, &item->waiter)) {
