@@ -1,12 +1,12 @@
 /* Reading order: where a page divides into columns that are read one after
  * the other, and where the eye goes across (tables, forms, receipts).
  *
- * The page is searched for tall white rectangles with text on both sides. Each
- * is judged by that text: lines that share their baselines across the gap, or
- * amounts on one side, are rows of a table; prose on both sides, lines that
- * do not meet, or blocks set tight like addresses, are columns. The tallest
- * that passes divides the region into what stands above, left, right, and
- * below, and each part is divided again. */
+ * Every tall white rectangle with text on both sides is judged by that text.
+ * Lines that share their baselines across the gap, or amounts on one side,
+ * are rows of a table; prose on both sides, lines that do not meet, or blocks
+ * set tight like addresses, are columns. The tallest that passes divides the
+ * region into what stands above, left, right, and below; each part is divided
+ * again. */
 #include "engine/tesseract/layout_i.h"
 #include "engine/tesseract/text.h"
 
@@ -16,167 +16,34 @@
 #include <string.h>
 
 enum {
-    SIDES_MAX = 4000, /* cells of the grid on one side */
-    TRIES = 96,       /* white rectangles judged in one region */
-    DEPTH_MAX = 12,
+    DEPTH_MAX = 12
 };
 
-struct gap {
-    struct tess_box box;
-    float score;
-};
-
-/* The text beside a gap, as lines. */
+/* The text beside a gap: lines, and what they are like next to the gap. */
 struct side {
     struct line *at;
     size_t n;
-    float pitch; /* from baseline to baseline, 0 with one line */
-    float words; /* in a line, on average */
-    float prose; /* share of lines that fill the column with words */
-    float figures;
-    float labels; /* share of lines that end with a colon */
+    float pitch;   /* from baseline to baseline, 0 with one line */
+    float words;   /* in a line, on average */
+    float prose;   /* share of lines that fill the column with words */
+    float figures; /* share of lines that are amounts and the like */
+    float labels;  /* share of lines that end with a colon */
 };
 
-/* ---- the white rectangles of a region ---- */
-
-struct grid {
-    int width, height, cell;
-    struct tess_box box; /* of the region */
-    unsigned char *ink;
+/* A band of the gap, parted from the next by white across both sides: lines
+ * [l0, l1) of the left and [r0, r1) of the right. */
+struct zone {
+    size_t l0, l1, r0, r1;
+    int y0, y1;
+    bool across; /* one line on each side, on one baseline: a row */
 };
 
-static struct tess_box bounds(struct tess_word **words, size_t n)
-{
-    struct tess_box box = words[0]->box;
+struct zones {
+    struct zone *at;
+    size_t n;
+};
 
-    for (size_t i = 1; i < n; i++)
-        box_join(&box, &words[i]->box);
-    return box;
-}
-
-static void grid_fill(struct grid *grid, const struct tess_box *box)
-{
-    int x0 = (box->x0 - grid->box.x0) / grid->cell;
-    int x1 = (box->x1 - 1 - grid->box.x0) / grid->cell;
-    int y0 = (box->y0 - grid->box.y0) / grid->cell;
-    int y1 = (box->y1 - 1 - grid->box.y0) / grid->cell;
-
-    x0 = x0 < 0 ? 0 : x0;
-    y0 = y0 < 0 ? 0 : y0;
-    x1 = x1 >= grid->width ? grid->width - 1 : x1;
-    y1 = y1 >= grid->height ? grid->height - 1 : y1;
-    for (int y = y0; y <= y1 && x0 <= x1; y++)
-        memset(grid->ink + (size_t)y * (size_t)grid->width + x0, 1,
-               (size_t)(x1 - x0 + 1));
-}
-
-/* A rule across a gap ties its two sides together. */
-static void grid_rules(struct grid *grid, const struct page *page)
-{
-    int n = page->rules ? boxaGetCount(page->rules) : 0;
-
-    for (int i = 0; i < n; i++) {
-        struct tess_box box;
-        int w, h;
-
-        boxaGetBoxGeometry(page->rules, i, &box.x0, &box.y0, &w, &h);
-        box.x1 = box.x0 + w;
-        box.y1 = box.y0 + h;
-        if (w > h && box.y0 > grid->box.y0 && box.y1 < grid->box.y1)
-            grid_fill(grid, &box);
-    }
-}
-
-static int grid_init(struct grid *grid, const struct page *page,
-                     struct tess_word **words, size_t n)
-{
-    grid->box = bounds(words, n);
-    grid->cell = (int)(page->xh / 2);
-    grid->cell = grid->cell < 2 ? 2 : grid->cell;
-    grid->width = (grid->box.x1 - grid->box.x0) / grid->cell + 1;
-    grid->height = (grid->box.y1 - grid->box.y0) / grid->cell + 1;
-    if (grid->width > SIDES_MAX || grid->height > 4 * SIDES_MAX)
-        return -E2BIG;
-    grid->ink = calloc((size_t)grid->width, (size_t)grid->height);
-    if (!grid->ink)
-        return -ENOMEM;
-    for (size_t i = 0; i < n; i++)
-        grid_fill(grid, &words[i]->box);
-    grid_rules(grid, page);
-    return 0;
-}
-
-/* Keeps the best TRIES rectangles, best first. */
-static void keep(struct gap *gaps, size_t *n, const struct gap *gap)
-{
-    size_t at = *n;
-
-    while (at > 0 && gaps[at - 1].score < gap->score)
-        at--;
-    if (at == TRIES)
-        return;
-    if (*n < TRIES)
-        ++*n;
-    memmove(gaps + at + 1, gaps + at, (*n - at - 1) * sizeof(*gaps));
-    gaps[at] = *gap;
-}
-
-static void offer(const struct grid *grid, struct gap *gaps, size_t *n, int x0,
-                  int x1, int y0, int y1)
-{
-    struct gap gap;
-
-    /* Not the margins; wider than a space, taller than two lines. */
-    if (x0 == 0 || x1 >= grid->width || x1 - x0 < 3 || y1 - y0 < 7)
-        return;
-    gap.box = (struct tess_box){
-        grid->box.x0 + x0 * grid->cell, grid->box.y0 + y0 * grid->cell,
-        grid->box.x0 + x1 * grid->cell, grid->box.y0 + y1 * grid->cell};
-    gap.score = (float)(y1 - y0) * (x1 - x0 < 12 ? (float)(x1 - x0 + 12) : 24);
-    keep(gaps, n, &gap);
-}
-
-/* All maximal white rectangles, row by row: `run[x]` counts the white cells
- * above; the stack holds the columns where a rectangle of that height began. */
-static size_t find_gaps(const struct grid *grid, struct gap *gaps)
-{
-    int width = grid->width;
-    int *run = calloc((size_t)width + 1, sizeof(*run));
-    int *from = calloc((size_t)width + 1, sizeof(*from));
-    int *high = calloc((size_t)width + 1, sizeof(*high));
-    size_t n = 0;
-
-    for (int y = 0; run && from && high && y < grid->height; y++) {
-        const unsigned char *row = grid->ink + (size_t)y * (size_t)width;
-        const unsigned char *next = y + 1 < grid->height ? row + width : NULL;
-        int top = 0;
-
-        for (int x = 0; x <= width; x++) {
-            int start = x;
-
-            if (x < width)
-                run[x] = row[x] ? 0 : run[x] + 1;
-            while (top && high[top - 1] > (x < width ? run[x] : 0)) {
-                int tall = high[--top];
-
-                start = from[top];
-                /* Only if the row below ends it. */
-                if (!next || memchr(next + start, 1, (size_t)(x - start)))
-                    offer(grid, gaps, &n, start, x, y + 1 - tall, y + 1);
-            }
-            if (x < width && run[x] && (!top || high[top - 1] < run[x])) {
-                from[top] = start;
-                high[top++] = run[x];
-            }
-        }
-    }
-    free(run);
-    free(from);
-    free(high);
-    return n;
-}
-
-/* ---- judging ---- */
+/* ---- sides ---- */
 
 static int by_float(const void *a, const void *b)
 {
@@ -199,22 +66,61 @@ static float side_pitch(const struct side *side)
     return pitch;
 }
 
-static void side_measure(struct side *side)
+/* The words of a line next to the gap, up to the first wide space: what is
+ * behind that is another column. */
+static void near_words(const struct line *line, bool left, float xh,
+                       size_t *from, size_t *to)
 {
-    struct tess_box box = side->at[0].box;
-    float prose = 0, words = 0, figures = 0, labels = 0, n = (float)side->n;
+    *from = 0;
+    *to = line->n;
+    for (size_t i = 1; i < line->n; i++) {
+        int space = line->words[i]->box.x0 - line->words[i - 1]->box.x1;
 
-    for (size_t i = 1; i < side->n; i++)
-        box_join(&box, &side->at[i].box);
+        if ((float)space <= 2.2f * xh)
+            continue;
+        if (left) {
+            *from = i;
+        } else {
+            *to = i;
+            return;
+        }
+    }
+}
+
+static bool mostly_figures(const struct line *line, size_t from, size_t to)
+{
+    size_t n = 0;
+
+    for (size_t i = from; i < to; i++)
+        n += text_is_figure(line->words[i]->text);
+    return 2 * n > to - from;
+}
+
+static int near_width(const struct line *line, size_t from, size_t to)
+{
+    return line->words[to - 1]->box.x1 - line->words[from]->box.x0;
+}
+
+static void side_measure(struct side *side, bool left, float xh)
+{
+    float prose = 0, words = 0, figures = 0, labels = 0, n = (float)side->n;
+    int width = 0;
+    size_t from, to;
+
+    for (size_t i = 0; i < side->n; i++) {
+        near_words(&side->at[i], left, xh, &from, &to);
+        if (near_width(&side->at[i], from, to) > width)
+            width = near_width(&side->at[i], from, to);
+    }
     for (size_t i = 0; i < side->n; i++) {
         const struct line *line = &side->at[i];
-        const char *last = line->words[line->n - 1]->text;
+        const char *last;
 
-        prose += line->n >= 4 &&
-                 (line->box.x1 - line->box.x0) * 10 > (box.x1 - box.x0) * 7;
-        words += (float)line->n;
-        figures += line->n <= 2 && (text_is_figure(line->words[0]->text) ||
-                                    text_is_figure(last));
+        near_words(line, left, xh, &from, &to);
+        last = line->words[to - 1]->text;
+        prose += to - from >= 4 && near_width(line, from, to) * 10 > width * 7;
+        words += (float)(to - from);
+        figures += mostly_figures(line, from, to);
         labels += last[strlen(last) - 1] == ':';
     }
     side->prose = prose / n;
@@ -224,19 +130,41 @@ static void side_measure(struct side *side)
     side->pitch = side_pitch(side);
 }
 
+static bool on_one_base(const struct line *a, const struct line *b)
+{
+    float xh = a->xh > b->xh ? a->xh : b->xh;
+
+    return fabsf(a->base - b->base) < 0.4f * xh;
+}
+
 /* Share of the lines of `a` that have a line of `b` beside them. */
 static float shared(const struct side *a, const struct side *b)
 {
-    size_t n = 0, j = 0;
+    size_t n = 0;
 
-    for (size_t i = 0; i < a->n; i++) {
-        float near = 0.4f * a->at[i].xh;
-
-        while (j < b->n && b->at[j].base < a->at[i].base - near)
-            j++;
-        n += j < b->n && b->at[j].base <= a->at[i].base + near;
-    }
+    for (size_t i = 0; i < a->n; i++)
+        for (size_t j = 0; j < b->n; j++)
+            if (on_one_base(&a->at[i], &b->at[j])) {
+                n++;
+                break;
+            }
     return (float)n / (float)a->n;
+}
+
+/* Lines of `side` beside those of `other`, neither all above nor below. */
+static size_t beside(const struct side *side, const struct side *other)
+{
+    int top = other->at[0].box.y0, end = other->at[other->n - 1].box.y1;
+    size_t n = 0;
+
+    for (size_t i = 0; i < side->n; i++)
+        n += side->at[i].base > (float)top && side->at[i].box.y0 < end;
+    return n;
+}
+
+static bool both_prose(const struct side *l, const struct side *r)
+{
+    return l->n >= 3 && r->n >= 3 && l->prose >= 0.5f && r->prose >= 0.5f;
 }
 
 /* True if the two sides are read one after the other. */
@@ -245,23 +173,26 @@ static bool is_column_gap(const struct side *l, const struct side *r, int width,
 {
     const struct side *few = l->n <= r->n ? l : r, *many = few == l ? r : l;
     float meet = shared(few, many), tight = 2.85f * xh;
-    bool wide = (float)width > 3 * xh;
+    size_t lines = beside(few, many);
 
-    if (l->n >= 3 && r->n >= 3 && l->prose >= 0.5f && r->prose >= 0.5f)
+    if (!lines || !beside(many, few))
+        return false;
+    if (both_prose(l, r))
         return true;
-    if (l->n >= 2 && r->n >= 2 && meet < 0.55f)
+    if (lines >= 2 && beside(many, few) >= 2 && meet < 0.55f)
         return true;
-    if (l->figures > 0.5f || r->figures > 0.5f || l->labels > 0.4f || !wide)
+    if (l->figures > 0.5f || r->figures > 0.5f || l->labels > 0.4f ||
+        (float)width < 3 * xh)
         return false;
     /* Blocks like addresses, set tight beside each other. */
     if (many->n < 2 || many->pitch > tight)
         return false;
     if (few->n == 1)
         return many->n <= 6;
-    return few->pitch < tight && l->words >= 1.5f;
+    return few->n <= 6 && few->pitch < tight && l->words >= 1.5f;
 }
 
-/* ---- dividing ---- */
+/* ---- zones ---- */
 
 static int center(const struct tess_word *word)
 {
@@ -292,48 +223,150 @@ static int side_init(struct side *side, const struct page *page,
     return code;
 }
 
-static void side_release(struct side *side)
+/* Cuts the lines of both sides where there is white across. */
+static int zones_init(struct zones *zones, const struct side *l,
+                      const struct side *r, float xh)
 {
-    lines_free(side->at, side->n);
+    size_t i = 0, j = 0;
+
+    zones->n = 0;
+    zones->at = calloc(l->n + r->n, sizeof(*zones->at));
+    if (!zones->at)
+        return -ENOMEM;
+    while (i < l->n || j < r->n) {
+        bool left = j == r->n || (i < l->n && l->at[i].base < r->at[j].base);
+        const struct line *line = left ? &l->at[i] : &r->at[j];
+        struct zone *zone = zones->n ? &zones->at[zones->n - 1] : NULL;
+
+        if (!zone || (float)(line->box.y0 - zone->y1) > 1.6f * xh) {
+            zone = &zones->at[zones->n++];
+            *zone = (struct zone){i, i, j, j, line->box.y0, line->box.y1, 0};
+        }
+        zone->y0 = line->box.y0 < zone->y0 ? line->box.y0 : zone->y0;
+        zone->y1 = line->box.y1 > zone->y1 ? line->box.y1 : zone->y1;
+        i += left;
+        j += !left;
+        zone->l1 = i;
+        zone->r1 = j;
+    }
+    for (size_t k = 0; k < zones->n; k++) {
+        struct zone *zone = &zones->at[k];
+
+        zone->across = zone->l1 - zone->l0 == 1 && zone->r1 - zone->r0 == 1 &&
+                       on_one_base(&l->at[zone->l0], &r->at[zone->r0]);
+    }
+    return 0;
 }
 
-/* Where text ends on the shorter side, the longer one may go on past the
- * region that they share: up to the first clear gap. */
-static int shared_end(const struct side *l, const struct side *r, int limit,
-                      float xh)
+static bool two_sided(const struct zone *zone)
 {
-    const struct line *a = &l->at[l->n - 1], *b = &r->at[r->n - 1];
-    const struct side *longer = a->box.y1 > b->box.y1 ? l : r;
-    int end = a->box.y1 < b->box.y1 ? a->box.y1 : b->box.y1;
-
-    for (size_t i = 1; i < longer->n; i++) {
-        const struct line *prev = &longer->at[i - 1], *next = &longer->at[i];
-
-        if (next->box.y0 >= end &&
-            (float)(next->box.y0 - prev->box.y1) > 3.2f * xh)
-            return (next->box.y0 + (prev->box.y1 > end ? prev->box.y1 : end)) /
-                   2;
-    }
-    return limit;
+    return zone->l1 > zone->l0 && zone->r1 > zone->r0;
 }
 
-static int shared_start(const struct side *l, const struct side *r, int limit,
-                        float xh)
+/* Zones behind the last that has both sides still belong to the longer one if
+ * they go on in its rhythm, or it is prose and the space is no wider than
+ * between paragraphs. */
+static size_t follow(const struct zones *zones, size_t end, bool prose,
+                     float xh)
 {
-    const struct line *a = &l->at[0], *b = &r->at[0];
-    const struct side *longer = a->box.y0 < b->box.y0 ? l : r;
-    int start = a->box.y0 > b->box.y0 ? a->box.y0 : b->box.y0;
+    int usual = 0;
 
-    for (size_t i = longer->n; i-- > 1;) {
-        const struct line *prev = &longer->at[i - 1], *next = &longer->at[i];
+    for (size_t k = 1; k < end; k++)
+        if (zones->at[k].y0 - zones->at[k - 1].y1 > usual)
+            usual = zones->at[k].y0 - zones->at[k - 1].y1;
+    while (end < zones->n && !two_sided(&zones->at[end])) {
+        int space = zones->at[end].y0 - zones->at[end - 1].y1;
 
-        if (prev->box.y1 <= start &&
-            (float)(next->box.y0 - prev->box.y1) > 3.2f * xh)
-            return (prev->box.y1 +
-                    (next->box.y0 < start ? next->box.y0 : start)) /
-                   2;
+        if (space * 10 > usual * 13 && !(prose && (float)space < 3.2f * xh))
+            break;
+        end++;
     }
-    return limit;
+    return end;
+}
+
+/* What makes the two sides of a run of zones columns. */
+enum test {
+    PROSE,   /* running text on both */
+    ASTRAY,  /* lines that hardly ever meet: a side bar */
+    ANY_TEST /* is_column_gap */
+};
+
+static bool passes(const struct side *l, const struct side *r, int width,
+                   float xh, enum test test)
+{
+    const struct side *few = l->n <= r->n ? l : r, *many = few == l ? r : l;
+
+    switch (test) {
+    case PROSE:
+        return both_prose(l, r);
+    case ASTRAY:
+        return beside(few, many) >= 3 && beside(many, few) >= 3 &&
+               shared(few, many) < 0.4f;
+    default:
+        return is_column_gap(l, r, width, xh);
+    }
+}
+
+/* Judges zones [from, to): trims them to what has both sides. True: columns,
+ * and *from, *to are theirs. */
+static bool judge_run(const struct zones *zones, size_t *from, size_t *to,
+                      const struct side *l, const struct side *r, int width,
+                      float xh, enum test test)
+{
+    struct side a = *l, b = *r;
+    const struct zone *first, *last;
+
+    while (*from < *to && (!two_sided(&zones->at[*from]) ||
+                           (test == ASTRAY && zones->at[*from].across)))
+        ++*from;
+    while (*to > *from && (!two_sided(&zones->at[*to - 1]) ||
+                           (test == ASTRAY && zones->at[*to - 1].across)))
+        --*to;
+    if (*from == *to)
+        return false;
+    first = &zones->at[*from];
+    last = &zones->at[*to - 1];
+    a.at += first->l0;
+    a.n = last->l1 - first->l0;
+    b.at += first->r0;
+    b.n = last->r1 - first->r0;
+    side_measure(&a, true, xh);
+    side_measure(&b, false, xh);
+    if (!passes(&a, &b, width, xh, test))
+        return false;
+    *to = follow(zones, *to, a.prose > 0.4f || b.prose > 0.4f, xh);
+    return true;
+}
+
+/* The longest run of zones that are columns. */
+static bool judge_zones(const struct zones *zones, const struct side *l,
+                        const struct side *r, int width, float xh, size_t *from,
+                        size_t *to)
+{
+    bool yes = false;
+
+    for (enum test test = PROSE; test <= ASTRAY; test++) {
+        *from = 0;
+        *to = zones->n;
+        if (judge_run(zones, from, to, l, r, width, xh, test))
+            return true;
+    }
+    *from = *to = 0;
+    for (size_t a = 0, b; a < zones->n; a = b + 1) {
+        size_t x = a, y;
+
+        for (b = a; b < zones->n && !zones->at[b].across; b++)
+            ;
+        y = b;
+        if (judge_run(zones, &x, &y, l, r, width, xh, ANY_TEST) &&
+            zones->at[y - 1].y1 - zones->at[x].y0 >
+                (yes ? zones->at[*to - 1].y1 - zones->at[*from].y0 : 0)) {
+            *from = x;
+            *to = y;
+            yes = true;
+        }
+    }
+    return yes;
 }
 
 /* Judges one white rectangle; trims it to the text that stands side by side.
@@ -341,29 +374,26 @@ static int shared_start(const struct side *l, const struct side *r, int limit,
 static int judge(const struct page *page, struct tess_word **words, size_t n,
                  struct tess_box *box)
 {
-    struct side l, r = {0};
-    int code = side_init(&l, page, words, n, box, true), yes = 0;
+    struct side l = {0}, r = {0};
+    struct zones zones = {0};
+    size_t from, to;
+    int code = side_init(&l, page, words, n, box, true);
 
-    for (int pass = 0; code == 0 && pass < 2; pass++) {
-        side_release(&r);
+    if (!code)
         code = side_init(&r, page, words, n, box, false);
-        if (code || !l.n || !r.n)
-            break;
-        if (pass == 1) {
-            side_measure(&l);
-            side_measure(&r);
-            yes = is_column_gap(&l, &r, box->x1 - box->x0, page->xh);
-            break;
-        }
-        box->y1 = shared_end(&l, &r, box->y1, page->xh);
-        box->y0 = shared_start(&l, &r, box->y0, page->xh);
-        side_release(&l);
-        code = side_init(&l, page, words, n, box, true);
+    if (!code && l.n && r.n && !(code = zones_init(&zones, &l, &r, page->xh)) &&
+        judge_zones(&zones, &l, &r, box->x1 - box->x0, page->xh, &from, &to)) {
+        box->y0 = zones.at[from].y0;
+        box->y1 = zones.at[to - 1].y1;
+        code = 1;
     }
-    side_release(&l);
-    side_release(&r);
-    return code ? code : yes;
+    free(zones.at);
+    lines_free(l.at, l.n);
+    lines_free(r.at, r.n);
+    return code;
 }
+
+/* ---- dividing ---- */
 
 /* Where a word belongs: 0 above, 1 left, 2 right, 3 below. */
 static int part_of(const struct tess_word *word, const struct tess_box *gap)
@@ -402,15 +432,10 @@ static int part(struct tess_word **words, size_t n, const struct tess_box *gap,
 static int find_division(const struct page *page, struct tess_word **words,
                          size_t n, struct tess_box *out)
 {
-    struct gap gaps[TRIES];
-    struct grid grid;
+    struct white gaps[GAPS_MAX];
     size_t found;
-    int code = grid_init(&grid, page, words, n);
+    int code = gaps_find(gaps, &found, page, words, n);
 
-    if (code)
-        return code == -E2BIG ? 0 : code;
-    found = find_gaps(&grid, gaps);
-    free(grid.ink);
     for (size_t i = 0; code == 0 && i < found; i++) {
         *out = gaps[i].box;
         code = judge(page, words, n, out);

@@ -142,6 +142,59 @@ static size_t count_letters(const struct line *line)
     return n;
 }
 
+/* Lines that end where the widest one does, give or take a letter. */
+static bool is_justified(const struct region *region, size_t from, size_t to)
+{
+    int right = region->lines[from].box.x1;
+    size_t n = 0;
+
+    for (size_t i = from; i < to; i++)
+        if (region->lines[i].box.x1 > right)
+            right = region->lines[i].box.x1;
+    for (size_t i = from; i < to; i++)
+        n += (float)(right - region->lines[i].box.x1) < region->lines[i].xh;
+    return n >= 3 && 2 * n >= to - from;
+}
+
+/* Short lines that begin like names and numbers do: an address, whose
+ * longest line only looks as if it had been full. */
+static bool looks_listed(const struct line *line, const struct line *next)
+{
+    const char *text = next->words[0]->text;
+    uint32_t c = text_next(&text);
+
+    return line->n <= 5 && !text_is_lower(c) && c != '(';
+}
+
+/* The writer's own line breaks: as many as the soft ones or more. */
+static bool keeps_lines(const struct region *region, size_t from, size_t to)
+{
+    bool prose = is_justified(region, from, to);
+    size_t hard = 0;
+
+    for (size_t i = from + 1; i < to; i++) {
+        const struct line *line = &region->lines[i - 1], *next = line + 1;
+
+        hard += !is_soft(region, line, next) ||
+                (!prose && looks_listed(line, next));
+    }
+    return hard * 2 >= to - from - 1 && hard > 0;
+}
+
+/* Bold over an address or a few entries, set as tight as they are, is only
+ * their first line. */
+static bool heads_lines(const struct writer *w, const struct region *region,
+                        size_t at)
+{
+    size_t end;
+
+    if (at >= region->n || is_item(&region->lines[at]))
+        return false;
+    end = block_end(w, region, at);
+    return end - at > 1 && keeps_lines(region, at, end) &&
+           step(region, at) < 1.15f * step(region, at + 1);
+}
+
 /* A heading stands alone, is short, and larger or bolder than the body. */
 static bool is_heading(const struct writer *w, const struct region *region,
                        size_t from, size_t to)
@@ -151,8 +204,8 @@ static bool is_heading(const struct writer *w, const struct region *region,
     const char *end = last->words[last->n - 1]->text;
     char mark = end[strlen(end) - 1];
     bool larger = line->xh > 1.2f * w->page.xh;
-    bool apart =
-        from == 0 || step(region, from) > 1.2f * region->pitch * line->xh;
+    bool apart = from == 0 || step(region, from) > 3.1f * line->xh ||
+                 line->xh > 1.08f * w->page.xh;
 
     if (to - from > 3 || count_words(region, from, to) > 16 ||
         count_letters(line) < 3 || line->words[0]->bullet)
@@ -161,7 +214,7 @@ static bool is_heading(const struct writer *w, const struct region *region,
         return false;
     if (line->xh < 0.9f * w->page.xh)
         return false;
-    return larger || (is_bold(w, line) && apart);
+    return larger || (is_bold(w, line) && apart && !heads_lines(w, region, to));
 }
 
 static enum kind kind_of(const struct writer *w, const struct region *region,
@@ -181,16 +234,6 @@ static void write_words(struct writer *w, const struct line *line, size_t from)
             ocr_buf_putc(w->out, ' ');
         markdown_word(w->out, line->words[i]->text, i == 0, false);
     }
-}
-
-/* The writer's own line breaks: as many as the soft ones or more. */
-static bool keeps_lines(const struct region *region, size_t from, size_t to)
-{
-    size_t hard = 0;
-
-    for (size_t i = from + 1; i < to; i++)
-        hard += !is_soft(region, &region->lines[i - 1], &region->lines[i]);
-    return hard * 2 >= to - from - 1 && hard > 0;
 }
 
 static void write_heading(struct writer *w, const struct region *region,

@@ -38,6 +38,22 @@ int lines_make(struct line **out, size_t *n_out, struct tess_word **words,
                size_t n, const struct page *page);
 void lines_free(struct line *lines, size_t n);
 
+/* ---- gaps.c ---- */
+
+enum {
+    GAPS_MAX = 96
+};
+
+struct white {
+    struct tess_box box;
+    float score;
+};
+
+/* The tallest and widest white rectangles between the words, best first, at
+ * most GAPS_MAX. Rules across the page end them. */
+int gaps_find(struct white *gaps, size_t *n_out, const struct page *page,
+              struct tess_word **words, size_t n);
+
 /* ---- columns.c ---- */
 
 /* Calls `each` for the parts of the page in reading order. The array is

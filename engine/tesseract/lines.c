@@ -4,6 +4,7 @@
 #include "engine/tesseract/text.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,31 +109,40 @@ static int overlap(int a0, int a1, int b0, int b1)
     return (a1 < b1 ? a1 : b1) - (a0 > b0 ? a0 : b0);
 }
 
-/* The baselines at the ends that face each other: skew and bent paper move
- * the far ends apart. */
-static float base_step(const struct line *a, const struct line *b, float xh)
+/* The two words of the lines that are nearest to each other; returns by how
+ * much they overlap, negative if there is room between them. */
+static int nearest(const struct line *a, const struct line *b,
+                   const struct tess_word **u, const struct tess_word **v)
 {
-    bool before = a->box.x0 < b->box.x0;
-    const struct tess_word *end = a->words[before ? a->n - 1 : 0];
-    const struct tess_word *start = b->words[before ? 0 : b->n - 1];
-    float near = fabsf(word_base(end, xh) - word_base(start, xh));
-    float whole = fabsf(a->base - b->base);
+    int best = INT_MIN;
 
-    return near < whole ? near : whole;
+    for (size_t i = 0; i < a->n; i++)
+        for (size_t j = 0; j < b->n; j++) {
+            const struct tess_word *x = a->words[i], *y = b->words[j];
+            int over = overlap(x->box.x0, x->box.x1, y->box.x0, y->box.x1);
+
+            if (over <= best)
+                continue;
+            best = over;
+            *u = x;
+            *v = y;
+        }
+    return best;
 }
 
+/* True if the lines stand on one baseline. Where they are nearest counts:
+ * skew and bent paper move the far ends apart. */
 static bool same_row(const struct line *a, const struct line *b, float xh)
 {
-    float small = a->xh < b->xh ? a->xh : b->xh;
-    int tall_a = a->box.y1 - a->box.y0, tall_b = b->box.y1 - b->box.y0;
-    int high = tall_a < tall_b ? tall_a : tall_b;
+    const struct tess_word *u = NULL, *v = NULL;
+    float small = a->xh < b->xh ? a->xh : b->xh, step;
 
-    if (overlap(a->box.x0, a->box.x1, b->box.x0, b->box.x1) > (int)(0.5f * xh))
+    if (nearest(a, b, &u, &v) > (int)(0.5f * xh))
         return false;
-    return base_step(a, b, xh) < 0.5f * small ||
-           (overlap(a->box.y0, a->box.y1, b->box.y0, b->box.y1) * 10 >
-                7 * high &&
-            base_step(a, b, xh) < 0.8f * small);
+    step = fabsf(word_base(u, xh) - word_base(v, xh));
+    if (fabsf(a->base - b->base) < step)
+        step = fabsf(a->base - b->base);
+    return step < 0.5f * small;
 }
 
 static int merge(struct line *into, struct line *from, const struct page *page)

@@ -12,7 +12,6 @@ enum {
     BAND = 8000,   /* pixels read at once: longer pages are cut */
     SURE = 70,     /* mean confidence that needs no second thought */
     HOPELESS = 40, /* below: what was read is no text */
-    MORE_MAX = 40, /* places looked at again */
 };
 
 struct job {
@@ -167,86 +166,6 @@ static int turn(struct job *job, PIX *gray, int dpi, struct ocr_err *err)
     return code;
 }
 
-/* ---- places left out ---- */
-
-/* Ink that no word covers, run together to lines. */
-static BOXA *left_out(const struct job *job)
-{
-    PIX *rest = pixCopy(NULL, job->image.ink), *runs, *text;
-    int xh = (int)job->image.xh;
-    BOXA *boxes = NULL;
-
-    for (size_t i = 0; rest && i < job->words.n; i++) {
-        const struct tess_box *at = &job->words.at[i].box;
-        BOX *box = boxCreate(at->x0 - xh / 3, at->y0 - xh / 3,
-                             at->x1 - at->x0 + 2 * (xh / 3),
-                             at->y1 - at->y0 + 2 * (xh / 3));
-
-        if (box)
-            pixClearInRect(rest, box);
-        boxDestroy(&box);
-    }
-    text = rest ? pixSelectBySize(rest, 0, xh * 4 / 5, 8, L_SELECT_HEIGHT,
-                                  L_SELECT_IF_GTE, NULL)
-                : NULL;
-    runs = text ? pixCloseBrick(NULL, text, 2 * xh, 1) : NULL;
-    if (runs)
-        boxes = pixConnCompBB(runs, 8);
-    pixDestroy(&rest);
-    pixDestroy(&text);
-    pixDestroy(&runs);
-    return boxes;
-}
-
-static int look_again(struct job *job, const struct tess_box *box,
-                      struct ocr_err *err)
-{
-    struct tess_words found = {.lines = job->words.lines};
-    int code = tess_reader_read(job->reader, job->image.gray, job->image.dpi,
-                                PSM_SINGLE_LINE, box, job->cancel, &found, err);
-
-    if (code == 0 && tess_words_confidence(&found) >= 50) {
-        job->words.lines = found.lines;
-        for (size_t i = 0; i < found.n; i++) {
-            struct tess_word *word = tess_words_add(&job->words);
-
-            if (!word)
-                break;
-            *word = found.at[i];
-            found.at[i].text = NULL;
-        }
-    }
-    tess_words_release(&found);
-    return code;
-}
-
-static int read_left_out(struct job *job, struct ocr_err *err)
-{
-    BOXA *boxes = left_out(job);
-    int n = boxes ? boxaGetCount(boxes) : 0, xh = (int)job->image.xh, code = 0;
-    int width = pixGetWidth(job->image.gray);
-    int height = pixGetHeight(job->image.gray);
-
-    for (int i = 0, looks = 0; code == 0 && i < n && looks < MORE_MAX; i++) {
-        struct tess_box at;
-        int x, y, w, h;
-
-        boxaGetBoxGeometry(boxes, i, &x, &y, &w, &h);
-        if (h > 4 * xh || w < xh * 2 / 3 || h < xh * 4 / 5)
-            continue;
-        at = (struct tess_box){x - xh / 2, y - xh / 2, x + w + xh / 2,
-                               y + h + xh / 2};
-        at.x0 = at.x0 < 0 ? 0 : at.x0;
-        at.y0 = at.y0 < 0 ? 0 : at.y0;
-        at.x1 = at.x1 > width ? width : at.x1;
-        at.y1 = at.y1 > height ? height : at.y1;
-        looks++;
-        code = look_again(job, &at, err);
-    }
-    boxaDestroy(&boxes);
-    return code;
-}
-
 static int add_ticks(struct job *job)
 {
     struct tess_words *ticks = &job->image.ticks;
@@ -288,7 +207,8 @@ static int finish(struct job *job, char **text, size_t *len,
     int code = 0;
 
     if (worth(job) >= HOPELESS) {
-        code = read_left_out(job, err);
+        code = tess_rescue(job->reader, &job->image, &job->words, job->cancel,
+                           err);
         tess_words_measure(&job->words, job->image.ink);
         tess_words_clean(&job->words, job->image.xh);
         if (code == 0)

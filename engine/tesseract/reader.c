@@ -78,6 +78,8 @@ int tess_reader_language(struct tess_reader *reader, const char *lang,
     strcpy(reader->lang, lang);
     /* Dark ground is turned round before; trying it again costs time. */
     TessBaseAPISetVariable(reader->api, "tessedit_do_invert", "0");
+    /* Columns of figures would be taken for text that runs downwards. */
+    TessBaseAPISetVariable(reader->api, "textord_tabfind_vertical_text", "0");
     return 0;
 }
 

@@ -134,14 +134,15 @@ static void take_ticks(struct tess_image *image, BOXA *blobs)
     }
 }
 
-/* Dust is small and alone; the dot of an "i" has its letter near. */
+/* Dust is small and alone; dots and colons have letters near, if not as near
+ * as in English. */
 static void take_dust(struct tess_image *image)
 {
-    int tiny = (int)(image->xh * 0.34f), near = (int)(image->xh * 0.6f);
+    int tiny = (int)(image->xh * 0.34f), near = (int)(image->xh * 2);
     PIX *large = pixSelectBySize(image->ink, tiny, tiny, 8, L_SELECT_IF_EITHER,
                                  L_SELECT_IF_GTE, NULL);
     PIX *around =
-        large ? pixDilateBrick(NULL, large, 2 * near + 1, 2 * near + 1) : NULL;
+        large ? pixDilateBrick(NULL, large, 2 * near + 1, near + 1) : NULL;
     PIX *dust = around ? pixSubtract(NULL, image->ink, around) : NULL;
     PIX *wide = dust ? pixDilateBrick(NULL, dust, 3, 3) : NULL;
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 enum {
-    GAPS_MAX = 64
+    COLUMNS_MAX = 64
 };
 
 struct gap {
@@ -15,7 +15,7 @@ struct gap {
 };
 
 struct gaps {
-    struct gap at[GAPS_MAX];
+    struct gap at[COLUMNS_MAX];
     size_t n;
 };
 
@@ -29,35 +29,31 @@ static bool text_right(const struct line *line, int x)
     return line->words[line->n - 1]->box.x0 >= x;
 }
 
-/* The part of [x0, x1) that is white in `line`, if it has one piece at least
- * `least` wide: the widest. */
-static bool narrow(const struct line *line, struct gap *gap, int least)
+/* Appends the parts of `gap` that are white in `line` too and at least `least`
+ * wide: none if text runs through it, two if a cell stands in it. */
+static void narrow(struct gaps *out, const struct line *line,
+                   const struct gap *gap, int least)
 {
-    int from = gap->x0, best0 = 0, best1 = 0;
+    int from = gap->x0;
 
     for (size_t i = 0; i <= line->n; i++) {
         bool end = i == line->n;
         int to = end ? gap->x1 : line->words[i]->box.x0;
 
         to = to < gap->x1 ? to : gap->x1;
-        if (to - from > best1 - best0) {
-            best0 = from;
-            best1 = to;
-        }
+        if (to - from >= least && out->n < COLUMNS_MAX)
+            out->at[out->n++] = (struct gap){
+                from, to,
+                gap->support + (text_left(line, from) && text_right(line, to))};
         if (!end && line->words[i]->box.x1 > from)
             from = line->words[i]->box.x1;
     }
-    if (best1 - best0 < least)
-        return false;
-    gap->x0 = best0;
-    gap->x1 = best1;
-    return true;
 }
 
 static void begin(struct gaps *gaps, const struct line *line, int least)
 {
     gaps->n = 0;
-    for (size_t i = 1; i < line->n && gaps->n < GAPS_MAX; i++) {
+    for (size_t i = 1; i < line->n && gaps->n < COLUMNS_MAX; i++) {
         int x0 = line->words[i - 1]->box.x1, x1 = line->words[i]->box.x0;
 
         if (x1 - x0 >= least)
@@ -72,25 +68,13 @@ static bool extend(struct gaps *gaps, const struct line *line, float xh)
     struct gaps next = {.n = 0};
 
     for (size_t i = 0; i < gaps->n; i++) {
-        struct gap gap = gaps->at[i];
-        bool strong = (float)(gap.x1 - gap.x0) > 1.8f * xh || gap.support > 2;
+        const struct gap *gap = &gaps->at[i];
+        bool strong =
+            (float)(gap->x1 - gap->x0) > 1.8f * xh || gap->support > 2;
+        size_t before = next.n;
 
-        if (!narrow(line, &gap, (int)(0.8f * xh))) {
-            if (strong)
-                return false;
-            continue;
-        }
-        gap.support += text_left(line, gap.x0) && text_right(line, gap.x1);
-        next.at[next.n++] = gap;
-    }
-    /* Columns that only begin to show in this row. */
-    for (size_t i = 1; i < line->n && next.n < GAPS_MAX; i++) {
-        int x0 = line->words[i - 1]->box.x1, x1 = line->words[i]->box.x0;
-        bool known = false;
-
-        for (size_t j = 0; j < next.n && !known; j++)
-            known = next.at[j].x0 < x1 && next.at[j].x1 > x0;
-        if (!known && (float)(x1 - x0) > 1.8f * xh)
+        narrow(&next, line, gap, (int)(0.8f * xh));
+        if (next.n == before && strong)
             return false;
     }
     if (!next.n)
@@ -155,8 +139,25 @@ static size_t grow(struct gaps *gaps, const struct line *lines, size_t n,
     return rows;
 }
 
-/* Keeps the gaps that part the text of at least two rows. */
-static int *settle(struct gaps *gaps, size_t *columns)
+/* Rows with text in column `c`. */
+static size_t column_rows(const struct line *lines, size_t n, size_t c,
+                          const int *edges, size_t columns)
+{
+    size_t rows = 0;
+
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < lines[i].n; k++)
+            if (column_of(lines[i].words[k], edges, columns) == c) {
+                rows++;
+                break;
+            }
+    return rows;
+}
+
+/* Keeps the gaps that part the text of at least two rows, and takes out
+ * columns that only one row has: it is that row which is odd. */
+static int *settle(struct gaps *gaps, const struct line *lines, size_t n,
+                   size_t *columns)
 {
     int *edges = malloc((gaps->n + 1) * sizeof(*edges));
 
@@ -164,6 +165,13 @@ static int *settle(struct gaps *gaps, size_t *columns)
     for (size_t i = 0; edges && i < gaps->n; i++)
         if (gaps->at[i].support >= 2)
             edges[(*columns)++ - 1] = (gaps->at[i].x0 + gaps->at[i].x1) / 2;
+    for (size_t c = *columns; edges && n >= 4 && c-- > 0;) {
+        if (*columns < 3 || column_rows(lines, n, c, edges, *columns) > 1)
+            continue;
+        for (size_t i = c ? c - 1 : 0; i + 2 < *columns; i++)
+            edges[i] = edges[i + 1];
+        --*columns;
+    }
     return edges;
 }
 
@@ -183,7 +191,7 @@ size_t table_find(const struct line *lines, size_t n, float xh, int **edges,
     if (!has_wide_gap(&lines[0], xh))
         return 0;
     rows = grow(&gaps, lines, n, xh);
-    if (rows < 2 || !(*edges = settle(&gaps, columns)))
+    if (rows < 2 || !(*edges = settle(&gaps, lines, rows, columns)))
         return 0;
     while (rows > 1 && ends_inside(&lines[rows - 1], *edges, *columns))
         rows--;
@@ -238,7 +246,7 @@ static bool is_head(const struct line *lines, size_t n, const int *edges,
 static bool goes_on(const struct line *lines, size_t i, size_t n, float pitch,
                     const int *edges, size_t columns)
 {
-    bool above[GAPS_MAX + 1] = {false};
+    bool above[COLUMNS_MAX + 1] = {false};
     float step = lines[i].base - lines[i - 1].base;
 
     (void)n;

@@ -6,9 +6,12 @@
  *   panels.c    light text on dark ground turned round
  *   rules.c     ruled lines, boxes to tick and specks taken off the page
  *   page.c      one page from pixels to text: which passes, which way up
+ *   rescue.c    lines that were left out or read in part
  *   words.c     size, weight and rubbish of words
+ *   gaps.c      white rectangles between words
  *   columns.c   reading order: where a page divides into columns
- *   layout.c    rows, paragraphs, lists, headings, tables
+ *   lines.c     words to lines
+ *   layout.c    paragraphs, lists, headings
  *   table.c     rows that share columns
  *   markdown.c  text with the marks of Markdown escaped
  *
@@ -125,6 +128,13 @@ uint64_t tess_language_digest(const char *datapath, const char *lang);
 int tess_page_read(struct tess_reader *reader, const struct ocr_image *image,
                    const char *lang, const atomic_bool *cancel, char **text,
                    size_t *len, struct ocr_err *err);
+
+/* ---- rescue.c ---- */
+
+/* Reads again, line by line, where ink was left out. */
+int tess_rescue(struct tess_reader *reader, const struct tess_image *image,
+                struct tess_words *words, const atomic_bool *cancel,
+                struct ocr_err *err);
 
 /* ---- layout.c and below ---- */
 

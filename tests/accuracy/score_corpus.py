@@ -6,14 +6,14 @@
 For every DIR/NAME.png or .jpg with its truth NAME.txt (and NAME.gt.md for the
 structure): the character error rate of ours and of plain `tesseract FILE -`,
 headings and list items against the truth (F1), tokens with digits that came
-out unbroken, and seconds. COMMAND is run as `COMMAND -l LANG FILE` and prints
+out unbroken, and processor seconds. COMMAND is run as `COMMAND -l LANG FILE` and prints
 Markdown. Ends with 1 if the means miss what README promises.
 """
 import argparse
 import os
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import cer
@@ -37,7 +37,7 @@ def arguments():
     parser.add_argument("--cache", type=Path,
                         default=Path("/tmp/ocrfs-plain-tesseract"))
     parser.add_argument("--out", type=Path, help="keep our texts here")
-    parser.add_argument("--read", default="%s -t %%s %s" % (
+    parser.add_argument("--read", default="%s %%s %s" % (
         build / "tests/tools/ocr-cat", build / "ocrfs-tesseract.so"))
     parser.add_argument("--worse", type=float, default=0.02,
                         help="a document may be worse than plain by this")
@@ -59,11 +59,15 @@ def documents(folder, names):
 
 
 def run(command):
+    """What a command prints, and the processor seconds it took."""
     env = dict(os.environ, OMP_THREAD_LIMIT="1")
-    start = time.monotonic()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, env=env, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, check=False)
-    return done.stdout.decode("utf-8", "replace"), time.monotonic() - start
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (done.stdout.decode("utf-8", "replace"),
+            after.ru_utime + after.ru_stime - before.ru_utime
+            - before.ru_stime)
 
 
 def read_plain(path, lang, cache):
@@ -127,7 +131,7 @@ def summary(rows, args):
         cer.f1(*total(rows, "headings")), cer.f1(*total(rows, "items"))))
     print("tokens with digits, clean pages: %d of %d, %.1f %%" % (
         found, wanted, 100 * found / max(wanted, 1)))
-    print("seconds a page  ours %.2f, plain %.2f" % (
+    print("processor seconds a page  ours %.2f, plain %.2f" % (
         sum(r["seconds"] for r in rows) / n,
         sum(r["plain_seconds"] for r in rows) / n))
     worse = [r["name"] for r in rows if r["cer"] > r["plain"] + args.worse]
