@@ -12,7 +12,7 @@
 enum {
     SHARED_WAIT_MS = 2000, /* while another process moves damage aside */
     ALONE_WAIT_MS = 500,   /* at open; a running mount does not wait */
-    OPEN_TRIES = 40,       /* while another process makes the tables */
+    OPEN_TRIES = 15,       /* while another process makes the tables */
     OPEN_PAUSE_MS = 25,
     HEALS_MAX = 3,    /* a disk that damages it again and again is left alone */
     WAL_PAGES = 1000, /* then the keeper empties the journal */

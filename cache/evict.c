@@ -15,7 +15,7 @@ static uint64_t limit(const struct ocr_cache *c)
 {
     if (!c->max_bytes && c->memory)
         return MEMORY_BYTES;
-    return c->max_bytes;
+    return c->max_bytes < INT64_MAX ? c->max_bytes : INT64_MAX;
 }
 
 bool cache_too_long(const struct ocr_cache *c, size_t len)

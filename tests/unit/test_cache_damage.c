@@ -448,6 +448,43 @@ static void damage_in_use_by_two_stops_caching_on_disk(void **state)
     ocr_cache_close(two.c);
 }
 
+static void *use_long(void *arg)
+{
+    struct ocr_cache *c = arg;
+
+    for (unsigned i = 0; i < 400; i++) {
+        help_has(c, i % TEXTS);
+        help_put(c, (i * 7) % TEXTS);
+    }
+    return NULL;
+}
+
+static void use_while_ruined(void *arg)
+{
+    pthread_t thread[3];
+
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, use_long, arg), 0);
+    ruin_file();
+    for (int i = 0; i < 3; i++)
+        pthread_join(thread[i], NULL);
+}
+
+static void threads_go_on_while_damage_is_healed(void **state)
+{
+    struct ocr_cache *c;
+    char said[4096];
+
+    (void)state;
+    make_database();
+    c = open_cold();
+    help_stderr(said, sizeof said, use_while_ruined, c);
+    assert_true(help_times(said, "moved aside") <= 1);
+    assert_int_equal(help_put(c, 3), 0);
+    assert_true(help_has(c, 3));
+    ocr_cache_close(c);
+}
+
 static void damage_at_open_with_another_on_it_means_memory(void **state)
 {
     const char zeros[100] = {0};
@@ -607,6 +644,7 @@ int main(void)
         TEST(only_the_last_damaged_database_is_kept),
         TEST(damage_in_use_is_healed_when_alone),
         TEST(damage_in_use_by_two_stops_caching_on_disk),
+        TEST(threads_go_on_while_damage_is_healed),
         TEST(damage_at_open_with_another_on_it_means_memory),
         TEST(many_open_a_damaged_database_at_once),
         TEST(no_flipped_byte_gives_a_wrong_text),
