@@ -149,10 +149,10 @@ int cache_run(sqlite3_stmt *s);
 /* Resets and forgets borrowed bindings. */
 void cache_reset(sqlite3_stmt *s);
 
-int cache_exec(struct cache_conn *conn, const char *sql);
+int cache_exec(struct cache_conn *conn, const char *text);
 
-/* First column of the first row of `sql`. */
-int cache_query(sqlite3 *db, const char *sql, int64_t *value);
+/* First column of the first row of the SQL `text`. */
+int cache_query(sqlite3 *db, const char *text, int64_t *value);
 
 /* Commits if rc is OK, else rolls back; the code to go on with. */
 int cache_end(struct cache_conn *conn, int rc);
