@@ -522,6 +522,8 @@ def _run_one(function, limit):
 def main():
     """Runs the tests of this file and prints TAP; exits with 1 if one failed."""
     words = [a for a in sys.argv[1:] if not a.startswith("-")]
+    for function, _, _ in _tests:
+        function.__name__ = function.__name__.replace("_", " ")
     chosen = [t for t in _tests if all(w in t[0].__name__ for w in words)]
     if "-l" in sys.argv[1:]:
         print("\n".join(t[0].__name__ for t in _tests))
@@ -539,7 +541,7 @@ def main():
             outcome, sentence = "skip", no_fuse
         else:
             outcome, sentence = _run_one(function, limit)
-        name = function.__name__.replace("_", " ").replace("#", "\\#")
+        name = function.__name__.replace("#", "\\#")
         bad = outcome == "fail"
         failed += bad
         print("%s %d - %s%s" % ("not ok" if bad else "ok", number, name,
