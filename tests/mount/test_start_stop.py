@@ -18,7 +18,7 @@ def refused(status, *words, argv, env=None):
     equal(got, status, "exit status (%s)" % text.strip())
     equal(out, b"", "standard output")
     for line in text.splitlines():
-        check(line.startswith("ocrfs: ") or line.startswith("usage:")
+        check(line.startswith(("ocrfs: ", "fusermount3: ", "usage:"))
               or line.startswith(" "), "not a message of ocrfs: " + line)
     for word in words:
         check(word in text, "%r is not in the message %r" % (word, text))
