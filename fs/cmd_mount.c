@@ -63,22 +63,35 @@ static int open_cache(struct mount *m, struct ocr_err *err)
     return ocr_cache_open(&m->cache, &options, err);
 }
 
-/* Nothing that ocrfs needs may lie in its own mount. */
-static enum ocr_exit check_folders(const struct mount *m, struct ocr_err *err)
+static enum ocr_exit check_folders(const struct mount *m, const char *cache,
+                                   const char *runtime, struct ocr_err *err)
 {
-    const char *runtime = m->options.runtime;
-    const char *cache = ocr_cache_path(m->cache);
-    char path[PATH_MAX];
     enum ocr_exit status = OCR_EXIT_OK;
 
     if (cache[0] == '/')
         status = ocr_places_allow(&m->places, cache, "cache", err);
-    /* Without the folder there is no engine, which is said elsewhere. */
-    if (status == OCR_EXIT_OK &&
-        ocr_runtime_folder(*runtime ? runtime : NULL, path, sizeof path,
-                           NULL) == 0)
-        status = ocr_places_allow(&m->places, path, "runtime", err);
+    if (status == OCR_EXIT_OK && runtime[0] == '/')
+        status = ocr_places_allow(&m->places, runtime, "runtime", err);
     return status;
+}
+
+/* Nothing that ocrfs needs may lie in its own mount: checked as asked for,
+ * before anything is made there, and as it came out. */
+static enum ocr_exit open_folders(struct mount *m, struct ocr_err *err)
+{
+    const char *asked = m->options.runtime;
+    char runtime[PATH_MAX];
+    enum ocr_exit status = check_folders(m, m->options.cache, asked, err);
+
+    if (status != OCR_EXIT_OK)
+        return status;
+    if (open_cache(m, err))
+        return OCR_EXIT_SETUP;
+    /* Without this folder there is no engine, which is said elsewhere. */
+    if (ocr_runtime_folder(*asked ? asked : NULL, runtime, sizeof runtime,
+                           NULL))
+        runtime[0] = '\0';
+    return check_folders(m, ocr_cache_path(m->cache), runtime, err);
 }
 
 static unsigned read_number(const char *path)
@@ -249,9 +262,9 @@ static enum ocr_exit start(struct mount *m, char *const paths[2],
     status = ocr_places_open(&m->places, paths[0], paths[1], err);
     if (status != OCR_EXIT_OK)
         return status;
-    if (leave_folder(err) || open_cache(m, err))
+    if (leave_folder(err))
         return OCR_EXIT_SETUP;
-    status = check_folders(m, err);
+    status = open_folders(m, err);
     if (status != OCR_EXIT_OK)
         return status;
     warn_of_request_timeout(m);

@@ -131,10 +131,28 @@ void ocr_places_release(struct ocr_places *p)
     *p = (struct ocr_places){.source_fd = -1, .device = -1};
 }
 
+/* The folder, resolved; of one that is not there yet, what is. */
+static char *resolve(const char *folder)
+{
+    char *path = strdup(folder), *real = NULL;
+
+    while (path && !(real = realpath(path, NULL))) {
+        char *slash = strrchr(path, '/');
+
+        if (!slash || slash == path) {
+            real = strdup("/");
+            break;
+        }
+        *slash = '\0';
+    }
+    free(path);
+    return real;
+}
+
 enum ocr_exit ocr_places_allow(const struct ocr_places *p, const char *folder,
                                const char *what, struct ocr_err *err)
 {
-    char *path = p->device < 0 ? realpath(folder, NULL) : NULL;
+    char *path = p->device < 0 ? resolve(folder) : NULL;
     const bool below = path && ocr_path_is_below(path, p->mountpoint);
 
     free(path);

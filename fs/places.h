@@ -37,8 +37,9 @@ enum ocr_exit ocr_places_open(struct ocr_places *p, const char *source,
 
 void ocr_places_release(struct ocr_places *p);
 
-/* Refuses `folder` if it would be hidden by the mount: what ocrfs itself needs
- * (`what`: "cache") must not lie in its own mount. */
+/* Refuses `folder` (absolute; it may not be there yet) if it would be hidden by
+ * the mount: what ocrfs itself needs (`what`: "cache") must not lie in its own
+ * mount. */
 enum ocr_exit ocr_places_allow(const struct ocr_places *p, const char *folder,
                                const char *what, struct ocr_err *err);
 

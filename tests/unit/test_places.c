@@ -115,6 +115,13 @@ static void own_folders_below_the_mount_point_are_refused(void **state)
     assert_int_equal(ocr_places_allow(&p, inside, "cache", &err),
                      OCR_EXIT_MOUNT);
     assert_non_null(strstr(err.text, "-o cache=DIR"));
+    snprintf(inside, sizeof inside, "%s/not/there/yet", mountpoint);
+    assert_int_equal(ocr_places_allow(&p, inside, "cache", &err),
+                     OCR_EXIT_MOUNT);
+    snprintf(inside, sizeof inside, "%s/not/there/yet", source);
+    assert_int_equal(ocr_places_allow(&p, inside, "cache", &err), OCR_EXIT_OK);
+    assert_int_equal(ocr_places_allow(&p, "/x/y", "cache", &err), OCR_EXIT_OK);
+    snprintf(inside, sizeof inside, "%s/cache", mountpoint);
     ocr_err_clear(&err);
     assert_int_equal(ocr_places_allow(&p, mountpoint, "runtime", &err),
                      OCR_EXIT_MOUNT);
