@@ -60,12 +60,12 @@ static void reduce(struct plane *plane, const struct ocr_image *image,
     uint8_t *to = plane->pixels;
 
     for (uint32_t y = 0; y < plane->height; y++, to += plane->width) {
-        for (uint32_t x = 0; x < plane->width; x++)
-            sums[x] = 0;
         for (uint32_t i = 0; i < factor; i++)
             add_row(sums, image, y * factor + i, factor, plane->width);
-        for (uint32_t x = 0; x < plane->width; x++)
+        for (uint32_t x = 0; x < plane->width; x++) {
             to[x] = (uint8_t)(sums[x] / (factor * factor));
+            sums[x] = 0;
+        }
     }
 }
 
@@ -104,7 +104,7 @@ static bool plane_init(struct plane *plane, const struct ocr_image *image)
     plane->across = plane->width / CELL + 1;
     plane->pixels = malloc((size_t)plane->width * plane->height);
     plane->peaks = calloc(plane->across, plane->height / CELL + 1);
-    sums = malloc(plane->width * sizeof *sums);
+    sums = calloc(plane->width, sizeof *sums);
     if (sums && plane->pixels && plane->peaks) {
         reduce(plane, image, factor, sums);
         plane->least = noise_limit(plane);

@@ -243,8 +243,8 @@ static void unmix(struct reader *r)
         const unsigned black = from[3];
 
         for (int c = 0; c < 2; c++) {
-            r->light[INK] += (255u - from[c]) * (255 - black);
-            r->light[INVERSE] += from[c] * black;
+            r->light[INK] += (uint64_t)(255 - from[c]) * (255 - black);
+            r->light[INVERSE] += (uint64_t)from[c] * black;
         }
         for (int c = 0; c < 3; c++)
             to[c] = (uint8_t)((from[c] ^ flip) * (black ^ flip) / 255);

@@ -263,7 +263,7 @@ static int prepare(struct reader *r)
                              r->alloc, r->err);
     if (rc)
         return rc;
-    r->row = malloc(png_get_rowbytes(r->png, r->info));
+    r->row = png_malloc_warn(r->png, png_get_rowbytes(r->png, r->info));
     if (!r->row)
         return ocr_err_kind(r->err, OCR_KIND_TOO_LARGE,
                             "no memory for a row of %u pixels", r->width);
@@ -311,7 +311,7 @@ static int decode_pass(struct reader *r)
         rc = explain(r);
     else if ((rc = prepare(r)) == 0 && !guarded(r, read_rows))
         rc = explain(r);
-    free(r->row);
+    png_free(r->png, r->row);
     r->row = NULL;
     png_destroy_read_struct(&r->png, &r->info, NULL);
     return rc;

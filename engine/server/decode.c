@@ -428,11 +428,27 @@ static int worker_open(struct worker *w, struct ocr_decode_pool *pool,
     return 0;
 }
 
+static int start_workers(struct ocr_decode_pool *pool, struct ocr_err *err)
+{
+    int rc = 0;
+
+    pool->workers = calloc(pool->config.helpers, sizeof *pool->workers);
+    if (!pool->program || !pool->workers) {
+        ocr_err_set(err, -ENOMEM, "no memory for the decode pool");
+        return -ENOMEM;
+    }
+    while (rc == 0 && pool->workers_open < pool->config.helpers) {
+        rc = worker_open(&pool->workers[pool->workers_open], pool, err);
+        pool->workers_open += rc == 0;
+    }
+    return rc;
+}
+
 int ocr_decode_open(struct ocr_decode_pool **out,
                     const struct ocr_decode_config *config, struct ocr_err *err)
 {
     struct ocr_decode_pool *pool = calloc(1, sizeof *pool);
-    int rc = 0;
+    int rc;
 
     *out = NULL;
     if (!pool)
@@ -446,13 +462,7 @@ int ocr_decode_open(struct ocr_decode_pool **out,
         pool->waiting[i].last = &pool->waiting[i].first;
     pool->program =
         strdup(config->program ? config->program : "/proc/self/exe");
-    pool->workers = calloc(pool->config.helpers, sizeof *pool->workers);
-    if (!pool->program || !pool->workers)
-        rc = ocr_err_set(err, -ENOMEM, "no memory for the decode pool");
-    while (rc == 0 && pool->workers_open < pool->config.helpers) {
-        rc = worker_open(&pool->workers[pool->workers_open], pool, err);
-        pool->workers_open += rc == 0;
-    }
+    rc = start_workers(pool, err);
     if (rc)
         ocr_decode_close(pool);
     else

@@ -17,6 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <jpeglib.h>
+
 #define FORMATS "tests/data/formats/"
 
 struct file {
@@ -213,6 +215,63 @@ static void test_cmyk_comes_out_light(void **state)
         decode_file(&image, names[i]);
         assert_true(fabs(mean_gray(&image) - 219) < 2);
         free(image.pixels);
+    }
+}
+
+/* 64 x 64 samples of one value in all four components. */
+static struct file make_cmyk(int value, bool marker)
+{
+    struct jpeg_compress_struct jpeg = {0};
+    struct jpeg_error_mgr errors;
+    unsigned char *data = NULL;
+    unsigned long len = 0;
+    JSAMPLE samples[64 * 4];
+    JSAMPROW row = samples;
+
+    memset(samples, value, sizeof samples);
+    jpeg.err = jpeg_std_error(&errors);
+    jpeg_create_compress(&jpeg);
+    jpeg_mem_dest(&jpeg, &data, &len);
+    jpeg.image_width = jpeg.image_height = 64;
+    jpeg.input_components = 4;
+    jpeg.in_color_space = JCS_CMYK;
+    jpeg_set_defaults(&jpeg);
+    jpeg.write_Adobe_marker = marker;
+    jpeg.write_JFIF_header = TRUE;
+    jpeg.density_unit = 2; /* dots per centimetre */
+    jpeg.X_density = jpeg.Y_density = 118;
+    jpeg_start_compress(&jpeg, TRUE);
+    while (jpeg.next_scanline < 64)
+        jpeg_write_scanlines(&jpeg, &row, 1);
+    jpeg_finish_compress(&jpeg);
+    jpeg_destroy_compress(&jpeg);
+    return (struct file){data, len};
+}
+
+static void test_polarity_of_cmyk(void **state)
+{
+    static const struct {
+        int value;
+        bool marker;
+        bool light;
+    } cases[] = {
+        {0, true, false},   /* Adobe says full ink: dark it is */
+        {255, true, true},  /* no ink */
+        {0, false, true},   /* no ink */
+        {255, false, true}, /* nobody prints this: inverted */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct file file = make_cmyk(cases[i].value, cases[i].marker);
+        struct ocr_err err = OCR_ERR_INIT;
+        struct ocr_image image;
+
+        assert_int_equal(decode(&image, file.data, file.len, NULL, &err), 0);
+        assert_int_equal(mean_gray(&image) > 128, cases[i].light);
+        assert_int_equal(image.dpi, 300);
+        free(image.pixels);
+        free(file.data);
     }
 }
 
@@ -630,6 +689,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_row_of_the_manifest),
         cmocka_unit_test(test_cmyk_comes_out_light),
+        cmocka_unit_test(test_polarity_of_cmyk),
         cmocka_unit_test(test_light_ink_gets_dark_paper),
         cmocka_unit_test(test_orientations_agree),
         cmocka_unit_test(test_a_cut_never_goes_unnoticed),
