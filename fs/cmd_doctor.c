@@ -229,7 +229,7 @@ static int open_queue(struct doctor *d, struct ocr_queue **out,
 /* Loading: from HELLO until it can read, or says why not. */
 static void wait_until_ready(struct ocr_queue *q, struct ocr_queue_stats *stats)
 {
-    const struct timespec nap = {.tv_nsec = POLL_MS * 1000000};
+    const struct timespec nap = {.tv_nsec = POLL_MS * 1000000L};
     const int64_t until = ocr_now_ms() + READY_MS;
 
     do {

@@ -62,6 +62,7 @@ struct reader {
     struct ocr_job_key dropped[IN_FLIGHT]; /* the queue wants them again */
     size_t drops;
 
+    char **paths; /* of items */
     struct item *items;
     size_t count, begun;
 };
@@ -293,12 +294,14 @@ static int ask(struct reader *r, struct item *item, int fd, struct ocr_err *err)
 
 static void begin(struct reader *r)
 {
+    const char *path = r->paths[r->begun];
     struct item *item = &r->items[r->begun++];
     struct ocr_err err = OCR_ERR_INIT;
     bool is_copy = false;
-    const int fd = open_image(item->path, &is_copy, &err);
+    const int fd = open_image(path, &is_copy, &err);
 
     item->reader = r;
+    item->path = path;
     item->key.owner = OCR_CACHE_ANY_OWNER;
     item->begun_ms = ocr_now_ms();
     item->copy = is_copy ? fd : -1;
@@ -565,8 +568,7 @@ static int open_reader(struct reader *r, size_t count, char **paths,
     if (r->settings.failed || !r->recogniser || !r->items)
         return ocr_err_set(err, -ENOMEM, "out of memory");
     r->count = count;
-    for (size_t i = 0; i < count; i++)
-        r->items[i].path = paths[i];
+    r->paths = paths;
     if (open_cache(r, err) || open_queue(r, err))
         return err->code;
     ocr_progress_init(&r->progress, count);

@@ -35,11 +35,11 @@ enum {
 /* Strings are owned by the struct and never NULL ("" means not set). */
 struct ocr_options {
     /* Recogniser */
-    char *engine;   /* auto, tesseract, null[:ARGS], later lighton, http */
-    char *lang;     /* "eng", "eng+deu" */
-    char *device;   /* auto, cpu, cuda:0 */
-    char *model;    /* folder of a model */
-    char *tables;   /* pipe, html */
+    char *engine; /* auto, tesseract, null[:ARGS], later lighton, http */
+    char *lang;   /* "eng", "eng+deu" */
+    char *device; /* auto, cpu, cuda:0 */
+    char *model;  /* folder of a model */
+    char *tables; /* pipe, html */
     bool engine_required;
     unsigned engine_idle_s; /* 600 */
     unsigned jobs;          /* pages in the engine at most; 0: its capacity */

@@ -20,7 +20,7 @@ static struct ocr_err err;
 static int setup(void **state)
 {
     (void)state;
-    strcpy(base, "/tmp/ocrfs-test-XXXXXX");
+    snprintf(base, sizeof base, "/tmp/ocrfs-test-XXXXXX");
     assert_non_null(mkdtemp(base));
     snprintf(source, sizeof source, "%s/source", base);
     snprintf(mountpoint, sizeof mountpoint, "%s/mnt", base);

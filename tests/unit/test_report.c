@@ -183,7 +183,7 @@ static void a_service_manager_is_told(void **state)
     unlink(name.sun_path);
 
     snprintf(abstract, sizeof abstract, "@ocrfs-test-%d", getpid());
-    strcpy(name.sun_path, abstract);
+    snprintf(name.sun_path, sizeof name.sun_path, "%s", abstract);
     name.sun_path[0] = '\0';
     len =
         (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(abstract));
