@@ -32,8 +32,11 @@ HARDEN  := -fstack-protector-strong -fstack-clash-protection \
            -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
 MODE    := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
 XXHASH  := $(call have,libxxhash)
+# What reading model folders needs; without it the engine has no `lighton`.
+MODEL_PKGS := jansson libxxhash libutf8proc
+MODEL   := $(call have,$(MODEL_PKGS))
 ALL_CPP := -I. -D_GNU_SOURCE -DHAVE_XXHASH=$(or $(XXHASH),0) \
-           $(CPPFLAGS)
+           -DHAVE_MODEL=$(or $(MODEL),0) $(CPPFLAGS)
 ALL_C   := -std=c11 -pthread -fPIC $(WARN) $(and $(call yes,$(WERROR)),-Werror) \
            $(or $(MODE),$(HARDEN)) $(CFLAGS)
 ALL_LD  := -pthread -pie $(or $(MODE),-Wl$(comma)-z$(comma)relro$(comma)-z$(comma)now) $(LDFLAGS)
@@ -44,7 +47,8 @@ obj      = $(patsubst %,$(OUT)/%.o,$(1))
 BASE    := $(wildcard engine/base/*.c)
 SHARED  := $(BASE) $(wildcard engine/*.c)
 CLIENT  := $(SHARED) $(wildcard engine/client/*.c) $(wildcard cache/*.c)
-SERVER  := $(SHARED) $(wildcard engine/image/*.c engine/finish/*.c engine/server/*.c)
+SERVER  := $(SHARED) $(wildcard engine/image/*.c engine/finish/*.c engine/server/*.c) \
+           $(if $(MODEL),$(wildcard engine/model/*.c))
 PLUGIN  := $(BASE) $(wildcard engine/tesseract/*.c)
 FS      := $(wildcard fs/*.c)
 UNIT    := $(patsubst %.c,$(OUT)/%,$(wildcard tests/unit/test_*.c))
@@ -59,6 +63,7 @@ TESTED  := $(sort $(filter-out fs/main.c engine/server/main.c, \
              $(CLIENT) $(SERVER) $(FS) $(wildcard engine/tesseract/*.c)))
 
 XXH_LIBS  := $(if $(XXHASH),$(call pkg,--libs libxxhash))
+MODEL_LIBS := $(if $(MODEL),$(call pkg,--libs $(MODEL_PKGS)))
 IMG_LIBS  := -lpng -ljpeg -lz
 FS_PKGS   := fuse3 sqlite3 jansson libxxhash
 TESS_PKGS := tesseract lept
@@ -77,7 +82,7 @@ $(OUT)/ocrfs: $(call obj,$(FS) $(CLIENT)) | $(addprefix need-,$(FS_PKGS))
 	$Q$(CC) $(ALL_LD) $^ $(call pkg,--libs $(FS_PKGS)) -lm $(LDLIBS) -o $@
 $(OUT)/ocrfs-engine: $(call obj,$(SERVER))
 	@echo "  LD    $@"
-	$Q$(CC) $(ALL_LD) $^ $(IMG_LIBS) $(XXH_LIBS) -ldl -lm $(LDLIBS) -o $@
+	$Q$(CC) $(ALL_LD) $^ $(IMG_LIBS) $(XXH_LIBS) $(MODEL_LIBS) -ldl -lm $(LDLIBS) -o $@
 $(OUT)/ocrfs-tesseract.so: $(call obj,$(PLUGIN))
 	@echo "  LD    $@"
 	$Q$(CC) $(ALL_SO) $^ $(call pkg,--libs $(TESS_PKGS)) -lm $(LDLIBS) -o $@
@@ -86,7 +91,7 @@ $(OUT)/tested.a: $(call obj,$(TESTED))
 	$Q$(RM) $@ && $(AR) rcs $@ $^
 $(UNIT): $(OUT)/%: $(OUT)/%.c.o $(OUT)/tested.a
 	@echo "  LD    $@"
-	$Q$(CC) $(ALL_LD) $^ $(call pkg,--libs cmocka $(FS_PKGS) $(TESS_PKGS)) $(IMG_LIBS) -ldl -lm -o $@
+	$Q$(CC) $(ALL_LD) $^ $(call pkg,--libs cmocka $(FS_PKGS) $(TESS_PKGS) $(MODEL_PKGS)) $(IMG_LIBS) -ldl -lm -o $@
 $(TOOLS): $(OUT)/%: $(OUT)/%.c.o
 	@echo "  LD    $@"
 	$Q$(CC) $(ALL_LD) $^ $(call pkg,--libs fuse3) $(TOOL_LIBS) -lm -o $@
@@ -137,9 +142,10 @@ lint: ## check format and look for mistakes; every finding is an error
 ARROWS := fs:engine fs:engine/client fs:cache engine/client:engine \
     engine:engine/image/image.h engine/finish:engine/finish.h engine/finish:engine/protocol.h \
     engine/tesseract:engine/recogniser.h engine/tesseract:engine/image/image.h \
-    engine/server:engine engine/server:engine/image/image.h engine/server:kernels
+    engine/server:engine engine/server:engine/image/image.h engine/server:kernels engine/server:engine/model \
+    engine/model:kernels
 # folder:prefix of system headers that are its own.
-OWNERS := fs:fuse cache:sqlite3 engine/image:png engine/image:jpeglib \
+OWNERS := fs:fuse cache:sqlite3 engine/image:png engine/image:jpeglib engine/model:utf8proc \
     engine/tesseract:tesseract engine/tesseract:leptonica
 arrows: ## check who includes whom
 	$Qgrep -rnoE --include='*.[ch]' '^ *# *include [<"][^>"]+' $(SOURCES) | awk -F: \
@@ -162,7 +168,7 @@ export ARROWS_AWK
 # Debian and Ubuntu. dpkg is asked first: with everything there, neither root
 # nor a network is needed.
 DEPS := gcc libc6-dev pkg-config fuse3 libfuse3-dev libsqlite3-dev libjansson-dev \
-    libxxhash-dev libpng-dev libjpeg-dev zlib1g-dev libtesseract-dev libleptonica-dev \
+    libxxhash-dev libutf8proc-dev libpng-dev libjpeg-dev zlib1g-dev libtesseract-dev libleptonica-dev \
     $(addprefix tesseract-ocr-,osd eng deu fra spa ita nld por swe dan)
 DEPS_CHECK := perl python3 libcmocka-dev clang clang-format clang-tidy shellcheck \
     sqlite3 attr acl file git less vim-tiny zip unzip p7zip-full cpio rsync ripgrep \

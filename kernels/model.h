@@ -89,6 +89,10 @@ struct ocr_model {
     struct ocr_text text;
     uint32_t image_token; /* its rows are replaced by image features */
     float image_mean[3], image_std[3]; /* of RGB in 0..1 */
+    /* Tells the owner that the data of a tensor was copied, so that its pages
+     * may leave memory; reading it again is allowed, only slower. NULL:
+     * nothing to tell. */
+    void (*forget)(const struct ocr_tensor *t);
 };
 
 /* Row `row` of `t` as fp32 into out[cols]; exact for every dtype. */
