@@ -1,5 +1,6 @@
 """What the recogniser `null` makes of a picture, and many programs at once."""
 import collections
+import contextlib
 import os
 import struct
 import time
@@ -41,13 +42,24 @@ def right_text(m, name):
     return null_text(read_file(os.path.join(m.source, name)))
 
 
-class Readers:
-    """Programs that read one text each, all at the same time."""
+def _where(pid):
+    with contextlib.suppress(OSError):
+        return read_file("/proc/%d/wchan" % pid).decode()
+    return ""
 
-    def __init__(self, m, names, program=("cat",)):
+
+class Readers:
+    """Programs that read one text each, all at the same time. With gate=True
+    they wait until open_gate()."""
+
+    def __init__(self, m, names, program=("cat",), gate=False):
         self.m, self.names = m, names
         self.folder = os.path.join(m.base, "out%d" % time.monotonic_ns())
         os.mkdir(self.folder)
+        self.gate = os.path.join(self.folder, "gate")
+        if gate:
+            os.mkfifo(self.gate)
+            program = ("sh", "-c", ': < "$0"; exec cat "$1"', self.gate)
         self.processes = []
         for i, name in enumerate(names):
             with open(self._path(i, "out"), "wb") as out, \
@@ -56,6 +68,15 @@ class Readers:
 
     def _path(self, i, kind):
         return os.path.join(self.folder, "%d.%s" % (i, kind))
+
+    def at_gate(self):
+        """How many have come to the gate."""
+        return sum(_where(p.pid) in ("wait_for_partner", "fifo_open")
+                   for p in self.processes)
+
+    def open_gate(self):
+        """Opening a FIFO for writing lets all go on that open it for reading."""
+        os.close(os.open(self.gate, os.O_WRONLY))
 
     def waiting(self):
         """How many wait in the file system."""
