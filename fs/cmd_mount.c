@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -352,6 +353,9 @@ int cmd_mount(int argc, char **argv)
     if (m.options.debug)
         ocr_log_init("ocrfs", OCR_LOG_DEBUG);
     fuse_set_log_func(log_of_fuse);
+    /* One heap for each of 20 threads would cost more than a thousand waiting
+     * programs do. */
+    mallopt(M_ARENA_MAX, 2);
     if (m.options.foreground)
         ocr_report_use_notify(&m.report);
     else if (ocr_report_fork(&m.report, &status))
