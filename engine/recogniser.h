@@ -60,6 +60,9 @@ struct ocr_recogniser_ops {
     /* Pages it can hold at once, >= 1. Constant after open. */
     unsigned (*capacity)(struct ocr_recogniser *r);
 
+    /* Where it works, for people: "cpu", "NVIDIA H200". Borrowed. */
+    const char *(*device)(struct ocr_recogniser *r);
+
     /* Names everything beside the image and the settings that decides about
      * the text: versions of program, models, preprocessing. A printable
      * string without newline. Fails if the settings cannot be served (a

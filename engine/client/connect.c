@@ -228,10 +228,10 @@ int ocr_engine_program(const char *program, char *out, size_t size,
     ssize_t n;
 
     if (program && program[0]) {
-        snprintf(out, size, "%s", program);
-        if (access(out, X_OK) == 0)
-            return 0;
-        return ocr_err_errno(err, "cannot run the engine %s", out);
+        if (access(program, X_OK) ||
+            (size_t)snprintf(out, size, "%s", program) >= size)
+            return ocr_err_errno(err, "cannot run the engine %s", program);
+        return 0;
     }
     n = readlink("/proc/self/exe", self, sizeof self - 1);
     if (n < 0)
@@ -239,8 +239,8 @@ int ocr_engine_program(const char *program, char *out, size_t size,
     self[n] = '\0';
     *strrchr(self, '/') = '\0';
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        snprintf(out, size, "%s/%s", self, places[i]);
-        if (access(out, X_OK) == 0)
+        if ((size_t)snprintf(out, size, "%s/%s", self, places[i]) < size &&
+            access(out, X_OK) == 0)
             return 0;
     }
     return ocr_err_set(err, -ENOENT,

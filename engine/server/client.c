@@ -115,7 +115,7 @@ void client_greet(struct server *s, struct client *c)
         return;
     }
     snprintf(payload, sizeof payload, "%s\n%s\n%s %s", fingerprint,
-             s->config.device, s->ops->name, OCR_VERSION);
+             s->ops->device(s->recogniser), s->ops->name, OCR_VERSION);
     /* Each client may fill the recogniser and have as much again decoded
      * ahead; who is served first is decided page by page. */
     m.value = 2 * s->capacity;

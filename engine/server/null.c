@@ -355,11 +355,18 @@ static int null_next(struct ocr_recogniser *r, struct ocr_recognised *out)
     return 0;
 }
 
+static const char *null_device(struct ocr_recogniser *r)
+{
+    (void)r;
+    return "cpu";
+}
+
 const struct ocr_recogniser_ops ocr_recogniser_null = {
     .abi = OCR_RECOGNISER_ABI,
     .name = "null",
     .open = null_open,
     .capacity = null_capacity,
+    .device = null_device,
     .fingerprint = null_fingerprint,
     .submit = null_submit,
     .cancel = null_cancel,

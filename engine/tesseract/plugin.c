@@ -300,11 +300,18 @@ static void tesseract_wake(struct ocr_recogniser *r)
     pthread_mutex_unlock(&r->lock);
 }
 
+static const char *tesseract_device(struct ocr_recogniser *r)
+{
+    (void)r;
+    return "cpu";
+}
+
 static const struct ocr_recogniser_ops ops = {
     .abi = OCR_RECOGNISER_ABI,
     .name = "tesseract",
     .open = tesseract_open,
     .capacity = tesseract_capacity,
+    .device = tesseract_device,
     .fingerprint = tesseract_fingerprint,
     .submit = tesseract_submit,
     .cancel = tesseract_cancel,
