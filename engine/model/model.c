@@ -318,7 +318,20 @@ static int take_tensors(struct ocr_model_folder *f, XXH3_state_t *hash,
     return ocr_weights_check(f->weights, err);
 }
 
-/* Reads and hashes a JSON file; *out is NULL if there is none. */
+/* Reads a JSON file into the empty `text`, and hashes it. */
+static int read_text(struct ocr_buf *text, int dir, const char *name,
+                     XXH3_state_t *hash, struct ocr_err *err)
+{
+    const int rc = ocr_file_read(text, dir, name, err);
+
+    XXH3_128bits_update(hash, name, strlen(name) + 1);
+    XXH3_128bits_update(hash, &text->len, sizeof text->len);
+    if (text->len)
+        XXH3_128bits_update(hash, text->data, text->len);
+    return rc;
+}
+
+/* *out is NULL if there is no such file. */
 static int read_json(json_t **out, int dir, const char *name,
                      XXH3_state_t *hash, struct ocr_err *err)
 {
@@ -328,13 +341,9 @@ static int read_json(json_t **out, int dir, const char *name,
 
     *out = NULL;
     ocr_buf_init(&text, CONFIG_BYTES_MAX);
-    rc = ocr_file_read(&text, dir, name, &why);
-    XXH3_128bits_update(hash, name, strlen(name) + 1);
-    XXH3_128bits_update(hash, &text.len, sizeof text.len);
-    if (!rc) {
-        XXH3_128bits_update(hash, text.data, text.len);
+    rc = read_text(&text, dir, name, hash, &why);
+    if (!rc)
         *out = ocr_json_parse(text.data, text.len, name, &why);
-    }
     ocr_buf_release(&text);
     if (*out || rc == -ENOENT)
         return 0;
@@ -364,6 +373,38 @@ static int read_config(struct ocr_model_folder *f, int dir, XXH3_state_t *hash,
     return rc;
 }
 
+/* Ids that the prompt can hold must be rows of the embedding. */
+static int check_tokenizer(const struct ocr_model_folder *f,
+                           struct ocr_err *err)
+{
+    const uint32_t count = ocr_tokenizer_count(f->tokenizer);
+    struct ocr_ids prompt = {0};
+    int rc;
+
+    if (count > f->model.text.vocab)
+        return ocr_err_set(err, -EINVAL,
+                           "tokenizer.json has ids up to %u, but by "
+                           "config.json there are %u",
+                           count - 1, f->model.text.vocab);
+    rc = ocr_prompt_build(f->tokenizer, f->model.image_token, 1, &prompt, err);
+    free(prompt.id);
+    return rc;
+}
+
+static int read_tokenizer(struct ocr_model_folder *f, int dir,
+                          XXH3_state_t *hash, struct ocr_err *err)
+{
+    struct ocr_buf text;
+    int rc;
+
+    ocr_buf_init(&text, OCR_TOKENIZER_BYTES_MAX);
+    rc = read_text(&text, dir, "tokenizer.json", hash, err);
+    if (!rc)
+        rc = ocr_tokenizer_parse(&f->tokenizer, text.data, text.len, err);
+    ocr_buf_release(&text);
+    return rc ? rc : check_tokenizer(f, err);
+}
+
 static int load(struct ocr_model_folder *f, int dir, XXH3_state_t *hash,
                 struct ocr_err *err)
 {
@@ -372,6 +413,8 @@ static int load(struct ocr_model_folder *f, int dir, XXH3_state_t *hash,
 
     XXH3_128bits_reset(hash);
     rc = read_config(f, dir, hash, err);
+    if (!rc)
+        rc = read_tokenizer(f, dir, hash, err);
     if (!rc)
         rc = ocr_weights_open(&f->weights, dir, err);
     if (!rc)
@@ -437,6 +480,7 @@ void ocr_model_folder_close(struct ocr_model_folder *f)
     if (!f)
         return;
     ocr_model_folder_unmap(f);
+    ocr_tokenizer_free(f->tokenizer);
     free(f->model.vision.layer);
     free(f->model.text.layer);
     free(f);

@@ -14,6 +14,7 @@
 #ifndef OCR_MODEL_FOLDER_H
 #define OCR_MODEL_FOLDER_H
 #include "engine/model/config.h"
+#include "engine/model/tokenizer.h"
 
 enum {
     OCR_FINGERPRINT_SIZE = 33 /* 32 hex digits and a NUL */
@@ -24,6 +25,7 @@ struct ocr_weights; /* opaque */
 struct ocr_model_folder {
     struct ocr_model model;
     struct ocr_model_config config;
+    struct ocr_tokenizer *tokenizer; /* can build the prompt of a page */
     /* Names the folder's content: all bytes of its JSON files, type and shape
      * of every tensor that is used, small tensors whole and of large ones
      * eight samples. The same weights in other files have the same. */
