@@ -95,6 +95,11 @@ tests([
     ("names", "test_names.py"),
     ("start and stop", "test_start_stop.py"),
     ("programs", "test_programs.py", "with bound"),
+    ("dying engines", "test_engine_death.py"),
+    ("load", "test_load.py"),
+    ("slow source", "test_slow_source.py"),
+    ("changes", "test_changes.py", "image"),
+    ("damaged cache", "test_cache_damage.py"),
 ], limit=300)(as_ordinary_user)
 
 
