@@ -77,13 +77,16 @@ enum ocr_stage {
 };
 
 /* READ: run with nothing beside it, so that a crash has one suspect. */
-enum { OCR_READ_ALONE = 1 };
+enum {
+    OCR_READ_ALONE = 1
+};
 
 /* TEXT: what the finishing did to it, for the client's log. */
 enum {
-    OCR_TEXT_CUT = 1,   /* longer than the bound of a page */
-    OCR_TEXT_LOOP = 2,  /* a looping output was ended */
-    OCR_TEXT_BLANK = 4, /* blank page, nobody was asked */
+    OCR_TEXT_CUT = 1,     /* longer than the bound of a page */
+    OCR_TEXT_LOOP = 2,    /* a looping output was ended */
+    OCR_TEXT_BLANK = 4,   /* blank page, nobody was asked */
+    OCR_TEXT_PARTIAL = 8, /* of a truncated image: never to be kept */
 };
 
 /* OPEN of a file's own descriptor (above OCR_CONTENT_MEMFD_MAX): the engine

@@ -428,8 +428,8 @@ static void store(struct reader *r, const struct item *item)
     const struct ocr_maker maker = maker_of(r, fingerprint);
     struct ocr_err err = OCR_ERR_INIT;
 
-    if (r->options.partial)
-        return; /* it may be of half an image */
+    if (item->flags & OCR_TEXT_PARTIAL)
+        return;
     if (item->err.code == 0)
         ocr_cache_put(r->cache, &item->key, &maker, item->text, item->len,
                       &err);

@@ -489,6 +489,8 @@ static void store(struct ocr_fs *fs, const struct ocr_job_key *job,
     int rc = 0;
 
     memcpy(key.digest, job->digest.bytes, sizeof key.digest);
+    if (result->flags & OCR_TEXT_PARTIAL)
+        return;
     if (result->kind == OCR_KIND_NONE)
         rc = ocr_cache_put(fs->cache, &key, &maker, result->text, result->len,
                            &err);

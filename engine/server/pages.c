@@ -137,6 +137,8 @@ static void answer_text(struct server *s, struct page *p, const char *text,
     struct ocr_err err = OCR_ERR_INIT;
     int fd = -1;
 
+    if (p->image.partial)
+        m.flags |= OCR_TEXT_PARTIAL;
     if (len <= OCR_TEXT_INLINE) {
         m.length = (uint32_t)len;
     } else {
