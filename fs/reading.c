@@ -358,42 +358,51 @@ static bool join(struct reading *r, struct ocr_content *content,
     return joined;
 }
 
-/* With the image open: its text from what is known, or a place in the queue.
- */
+/* True if a job that runs, or the cache, has the text: in this order, since a
+ * job that ended in between has stored it. */
+static bool at_hand(struct reading *r, struct outcome *out, struct ocr_err *err,
+                    enum step *step)
+{
+    if (join(r, NULL, err)) {
+        *step = STEP_QUEUED;
+        return true;
+    }
+    *step = STEP_ANSWER;
+    return known(r->fs, r->node, &r->key, out);
+}
+
+/* With the image open: its text from what is known, or a place in the queue. */
 static enum step step_open(struct reading *r, int fd, struct object *o,
                            struct outcome *out, struct ocr_err *err)
 {
     struct ocr_fs *fs = r->fs;
     struct ocr_content content = {.fd = -1};
     const enum ocr_identity identity = ask_index(fs, o, fd, &r->key);
+    /* If the index has seen the file, its text is probably known, and a copy
+     * of the bytes would be for nothing. */
     bool keep = identity == OCR_IDENTITY_NONE;
-    bool joined;
+    enum step step = STEP_ANSWER;
+    bool settled = false;
 
     if (identity == OCR_IDENTITY_EXACT && !fs->options->verify) {
         if (node_fix(&fs->nodes, r->node, &r->key.digest)) {
             ocr_err_set(err, -ESTALE, "another version of the image");
             return STEP_ANSWER;
         }
-        if (known(fs, r->node, &r->key, out))
-            return STEP_ANSWER;
-        if (join(r, NULL, err))
-            return STEP_QUEUED;
+        if (at_hand(r, out, err, &step))
+            return step;
         keep = true;
     }
-    /* If the index has seen the file, its text is probably known, and a copy
-     * of the bytes would be for nothing. */
     for (;; keep = true) {
-        if (load(r, fd, o, keep, &content, err) ||
-            known(fs, r->node, &r->key, out)) {
-            ocr_content_release(&content);
-            return STEP_ANSWER;
-        }
-        joined = join(r, keep ? &content : NULL, err);
-        if (joined || err->code || keep)
+        settled =
+            load(r, fd, o, keep, &content, err) || at_hand(r, out, err, &step);
+        if (settled || keep)
             break;
     }
+    if (!settled && join(r, &content, err))
+        step = STEP_QUEUED;
     ocr_content_release(&content);
-    return joined ? STEP_QUEUED : STEP_ANSWER;
+    return step;
 }
 
 static enum step step(struct reading *r, struct outcome *out)
