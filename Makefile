@@ -95,7 +95,8 @@ $(UNIT): $(OUT)/%: $(OUT)/%.c.o $(OUT)/tested.a
 $(TOOLS): $(OUT)/%: $(OUT)/%.c.o
 	@echo "  LD    $@"
 	$Q$(CC) $(ALL_LD) $^ $(call pkg,--libs fuse3) $(TOOL_LIBS) -lm -o $@
-$(OUT)/tests/tools/ocr-cat: TOOL_LIBS = -llept -ldl
+$(OUT)/tests/tools/ocr-cat: $(call obj,$(BASE) $(wildcard engine/image/*.c engine/finish/*.c))
+$(OUT)/tests/tools/ocr-cat: TOOL_LIBS = $(IMG_LIBS) -ldl
 
 $(OUT)/fs/%.c.o $(OUT)/tests/%.c.o: CPP_PKGS = $(call pkg,--cflags fuse3)
 $(OUT)/engine/tesseract/%.c.o: CPP_PKGS = $(call pkg,--cflags $(TESS_PKGS))

@@ -28,6 +28,7 @@ struct side {
     float prose;   /* share of lines that fill the column with words */
     float figures; /* share of lines that are amounts and the like */
     float labels;  /* share of lines that end with a colon */
+    size_t items;  /* lines that begin with a bullet */
 };
 
 /* A band of the gap, parted from the next by white across both sides: lines
@@ -107,6 +108,7 @@ static void side_measure(struct side *side, bool left, float xh)
     int width = 0;
     size_t from, to;
 
+    side->items = 0;
     for (size_t i = 0; i < side->n; i++) {
         near_words(&side->at[i], left, xh, &from, &to);
         if (near_width(&side->at[i], from, to) > width)
@@ -118,7 +120,9 @@ static void side_measure(struct side *side, bool left, float xh)
 
         near_words(line, left, xh, &from, &to);
         last = line->words[to - 1]->text;
-        prose += to - from >= 4 && near_width(line, from, to) * 10 > width * 7;
+        side->items += line->words[from]->bullet && to - from > 1;
+        prose += to - from >= 4 && !mostly_figures(line, from, to) &&
+                 near_width(line, from, to) * 10 > width * 7;
         words += (float)(to - from);
         figures += mostly_figures(line, from, to);
         labels += last[strlen(last) - 1] == ':';
@@ -173,13 +177,8 @@ static bool is_column_gap(const struct side *l, const struct side *r, int width,
 {
     const struct side *few = l->n <= r->n ? l : r, *many = few == l ? r : l;
     float meet = shared(few, many), tight = 2.85f * xh;
-    size_t lines = beside(few, many);
 
-    if (!lines || !beside(many, few))
-        return false;
-    if (both_prose(l, r))
-        return true;
-    if (lines >= 2 && beside(many, few) >= 2 && meet < 0.55f)
+    if (beside(few, many) >= 2 && beside(many, few) >= 2 && meet < 0.55f)
         return true;
     if (l->figures > 0.5f || r->figures > 0.5f || l->labels > 0.4f ||
         (float)width < 3 * xh)
@@ -284,9 +283,14 @@ static size_t follow(const struct zones *zones, size_t end, bool prose,
     return end;
 }
 
+static bool has_list(const struct side *side)
+{
+    return side->items >= 2 && side->items * 5 >= side->n * 2;
+}
+
 /* What makes the two sides of a run of zones columns. */
 enum test {
-    PROSE,   /* running text on both */
+    PROSE,   /* running text on both, or bullets on one */
     ASTRAY,  /* lines that hardly ever meet: a side bar */
     ANY_TEST /* is_column_gap */
 };
@@ -298,13 +302,30 @@ static bool passes(const struct side *l, const struct side *r, int width,
 
     switch (test) {
     case PROSE:
-        return both_prose(l, r);
+        return both_prose(l, r) || has_list(l) || has_list(r);
     case ASTRAY:
         return beside(few, many) >= 3 && beside(many, few) >= 3 &&
                shared(few, many) < 0.4f;
     default:
         return is_column_gap(l, r, width, xh);
     }
+}
+
+/* False if zone `k` at the end of a run is no part of it: it has one side, or
+ * is a row across and either far from the next or not what is looked for. */
+static bool holds(const struct zones *zones, size_t k, size_t next,
+                  enum test test, float xh)
+{
+    const struct zone *zone = &zones->at[k], *other;
+    int space;
+
+    if (!two_sided(zone) || !zone->across)
+        return two_sided(zone);
+    if (test == ASTRAY || next >= zones->n)
+        return false;
+    other = &zones->at[next];
+    space = next > k ? other->y0 - zone->y1 : zone->y0 - other->y1;
+    return (float)space < 3.2f * xh;
 }
 
 /* Judges zones [from, to): trims them to what has both sides. True: columns,
@@ -316,11 +337,9 @@ static bool judge_run(const struct zones *zones, size_t *from, size_t *to,
     struct side a = *l, b = *r;
     const struct zone *first, *last;
 
-    while (*from < *to && (!two_sided(&zones->at[*from]) ||
-                           (test == ASTRAY && zones->at[*from].across)))
+    while (*from < *to && !holds(zones, *from, *from + 1, test, xh))
         ++*from;
-    while (*to > *from && (!two_sided(&zones->at[*to - 1]) ||
-                           (test == ASTRAY && zones->at[*to - 1].across)))
+    while (*to > *from && !holds(zones, *to - 1, *to - 2, test, xh))
         --*to;
     if (*from == *to)
         return false;
@@ -332,9 +351,11 @@ static bool judge_run(const struct zones *zones, size_t *from, size_t *to,
     b.n = last->r1 - first->r0;
     side_measure(&a, true, xh);
     side_measure(&b, false, xh);
-    if (!passes(&a, &b, width, xh, test))
+    if (!beside(&a, &b) || !beside(&b, &a) || !passes(&a, &b, width, xh, test))
         return false;
-    *to = follow(zones, *to, a.prose > 0.4f || b.prose > 0.4f, xh);
+    *to = follow(zones, *to,
+                 (a.n >= 4 && a.prose > 0.4f) || (b.n >= 4 && b.prose > 0.4f),
+                 xh);
     return true;
 }
 

@@ -88,6 +88,18 @@ static bool is_soft(const struct region *region, const struct line *line,
 
 /* ---- blocks ---- */
 
+/* True if lines [from, i) are full but for the last, as those of a paragraph
+ * are. */
+static bool ends_prose(const struct region *region, size_t from, size_t i)
+{
+    if (i - from < 2 || region->lines[from].n < 5)
+        return false;
+    for (size_t k = from + 1; k < i; k++)
+        if (!is_soft(region, &region->lines[k - 1], &region->lines[k]))
+            return false;
+    return !is_soft(region, &region->lines[i - 1], &region->lines[i]);
+}
+
 static bool begins_block(const struct writer *w, const struct region *region,
                          size_t from, size_t i)
 {
@@ -107,6 +119,8 @@ static bool begins_block(const struct writer *w, const struct region *region,
         return true;
     if (is_item(line) &&
         (is_item(first) || is_soft(region, prev, line) == false))
+        return true;
+    if (ends_prose(region, from, i))
         return true;
     /* The first line of a paragraph set in. */
     return !is_item(first) && is_soft(region, prev, line) &&
@@ -251,16 +265,16 @@ static void write_heading(struct writer *w, const struct region *region,
 }
 
 static void write_lines(struct writer *w, const struct region *region,
-                        size_t from, size_t to, size_t skip)
+                        size_t from, size_t to)
 {
     bool keep = keeps_lines(region, from, to);
 
     for (size_t i = from; i < to; i++) {
         if (i > from && keep)
-            ocr_buf_puts(w->out, "  \n");
+            ocr_buf_putc(w->out, '\n');
         else if (i > from)
             markdown_wrap(w->out, region->lines[i].words[0]->text);
-        write_words(w, &region->lines[i], i == from ? skip : 0);
+        write_words(w, &region->lines[i], 0);
     }
     ocr_buf_puts(w->out, "\n");
 }
@@ -293,16 +307,19 @@ static void write_blocks(struct writer *w, const struct region *region)
 
     for (size_t from = 0, to; from < region->n; from = to) {
         enum kind kind;
+        size_t start;
 
         to = block_end(w, region, from);
         kind = kind_of(w, region, from, to);
         write_gap(w, kind == ITEM && after_item);
+        start = w->out->len;
         if (kind == HEADING)
             write_heading(w, region, from, to);
         else if (kind == ITEM)
             write_item(w, region, from, to);
         else
-            write_lines(w, region, from, to, 0);
+            write_lines(w, region, from, to);
+        markdown_close(w->out, start);
         after_item = kind == ITEM;
     }
 }

@@ -79,6 +79,9 @@ void table_write(struct ocr_buf *out, const struct line *lines, size_t n,
  * it begins a line. */
 void markdown_word(struct ocr_buf *out, const char *word, bool first,
                    bool in_table);
+/* Ends the block or cell that began at `start`: stars and underscores that
+ * would make emphasis together are escaped. */
+void markdown_close(struct ocr_buf *out, size_t start);
 /* Joins the next word: a space, or nothing after a broken word, whose hyphen
  * is taken back. */
 void markdown_wrap(struct ocr_buf *out, const char *next);

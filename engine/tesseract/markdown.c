@@ -3,6 +3,7 @@
 #include "engine/tesseract/layout_i.h"
 #include "engine/tesseract/text.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static bool is_word(char c)
@@ -35,11 +36,6 @@ static bool is_mark(const char *word, const char *at, bool in_table)
         return true;
     case '\\':
         return after > ' ' && !is_word(after);
-    case '*':
-        return before != ' ' || after != ' ';
-    case '_':
-        return (is_word(before) || is_word(after)) &&
-               !(is_word(before) && is_word(after));
     case '~':
         return after == '~' || before == '~';
     case '[':
@@ -81,6 +77,59 @@ void markdown_word(struct ocr_buf *out, const char *word, bool first,
             ocr_buf_putc(out, '\\');
         ocr_buf_putc(out, *at);
     }
+}
+
+/* Whether a run of stars or underscores [at, end) can begin or end emphasis. */
+static void flanks(const struct ocr_buf *out, size_t start, size_t at,
+                   size_t end, bool *opens, bool *closes)
+{
+    char before = at > start ? out->data[at - 1] : ' ';
+    char after = end < out->len ? out->data[end] : ' ';
+    bool inside = out->data[at] == '_' && is_word(before) && is_word(after);
+
+    *opens = after > ' ' && !inside;
+    *closes = before > ' ' && before != '\\' && !inside;
+}
+
+/* True if some run of `mark` opens and a later one closes. */
+static bool has_pair(const struct ocr_buf *out, size_t start, char mark)
+{
+    bool open = false, opens, closes;
+
+    for (size_t at = start, end; at < out->len; at = end) {
+        for (end = at; end < out->len && out->data[end] == mark; end++)
+            ;
+        if (end == at) {
+            end++;
+            continue;
+        }
+        flanks(out, start, at, end, &opens, &closes);
+        if (open && closes)
+            return true;
+        open = open || opens;
+    }
+    return false;
+}
+
+void markdown_close(struct ocr_buf *out, size_t start)
+{
+    bool stars, lines;
+    char *text;
+
+    if (out->failed || out->len <= start)
+        return;
+    stars = has_pair(out, start, '*');
+    lines = has_pair(out, start, '_');
+    if (!stars && !lines)
+        return;
+    text = strdup(out->data + start);
+    ocr_buf_truncate(out, start);
+    for (const char *c = text; c && *c; c++) {
+        if ((*c == '*' && stars) || (*c == '_' && lines))
+            ocr_buf_putc(out, '\\');
+        ocr_buf_putc(out, *c);
+    }
+    free(text);
 }
 
 /* "Strom- und", "pre- or": the hyphen stands for a part left out. */

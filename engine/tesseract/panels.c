@@ -76,7 +76,7 @@ static void invert_one(PIX *gray, PIX *blob, BOX *box, float xh)
     pixDestroy(&panel);
 }
 
-void tess_panels_invert(PIX *gray, float xh)
+static void invert_all(PIX *gray, float xh)
 {
     int brick = xh < 6 ? 14 : (int)(2.2f * xh);
     PIX *dark = pixThresholdToBinary(gray, DARK);
@@ -99,4 +99,11 @@ void tess_panels_invert(PIX *gray, float xh)
     pixDestroy(&solid);
     pixDestroy(&seed);
     pixDestroy(&dark);
+}
+
+void tess_panels_invert(PIX *gray, float xh)
+{
+    invert_all(gray, xh);
+    /* A light button in a dark bar came out dark. */
+    invert_all(gray, xh);
 }

@@ -5,14 +5,17 @@
 
 #include <string.h>
 
-/* Long thin runs of ink in one direction, as a mask. */
+/* Long thin runs of ink in one direction, as a mask. The ink is widened a
+ * little first: a rule that is not quite level steps by a pixel. */
 static PIX *find_lines(PIX *ink, int length, int thick, bool across)
 {
-    PIX *runs =
-        pixOpenBrick(NULL, ink, across ? length : 1, across ? 1 : length);
-    PIX *bulk =
-        runs ? pixOpenBrick(NULL, runs, across ? 1 : thick, across ? thick : 1)
-             : NULL;
+    PIX *even = pixDilateBrick(NULL, ink, across ? 1 : 3, across ? 3 : 1);
+    PIX *runs = even ? pixOpenBrick(NULL, even, across ? length : 1,
+                                    across ? 1 : length)
+                     : NULL;
+    PIX *bulk = runs ? pixOpenBrick(NULL, runs, across ? 1 : thick + 2,
+                                    across ? thick + 2 : 1)
+                     : NULL;
 
     if (bulk) {
         /* Thicker than a rule: a panel or a picture. */
@@ -22,6 +25,7 @@ static PIX *find_lines(PIX *ink, int length, int thick, bool across)
             pixSubtract(runs, runs, whole);
         pixDestroy(&whole);
     }
+    pixDestroy(&even);
     pixDestroy(&bulk);
     return runs;
 }
@@ -47,11 +51,11 @@ static void erase(struct tess_image *image, PIX *lines, bool across)
     pixDestroy(&wide);
 }
 
-static void remove_lines(struct tess_image *image, bool across)
+static void remove_lines(struct tess_image *image, float length, float thick,
+                         bool across)
 {
-    int length = (int)(across ? 5 * image->xh : 4 * image->xh);
-    int thick = 2 + (int)(image->xh * 0.45f);
-    PIX *lines = find_lines(image->ink, length, thick, across);
+    PIX *lines = find_lines(image->ink, (int)(length * image->xh),
+                            2 + (int)(thick * image->xh), across);
 
     if (!lines)
         return;
@@ -74,23 +78,47 @@ static float density(PIX *ink, int x, int y, int w, int h)
     return w > 0 && h > 0 ? (float)count / (float)(w * h) : 0;
 }
 
-/* A square outline with straight sides about as high as a capital. */
+/* Share of the columns (or rows) of a part of the page that have ink. */
+static float coverage(PIX *ink, int x, int y, int w, int h, bool columns)
+{
+    BOX *box = boxCreate(x, y, w, h);
+    PIX *part = box ? pixClipRectangle(ink, box, NULL) : NULL;
+    NUMA *counts = !part     ? NULL
+                   : columns ? pixCountPixelsByColumn(part)
+                             : pixCountPixelsByRow(part, NULL);
+    int n = counts ? numaGetCount(counts) : 0, covered = 0;
+
+    for (int i = 0; i < n; i++) {
+        int count = 0;
+
+        numaGetIValue(counts, i, &count);
+        covered += count > 0;
+    }
+    boxDestroy(&box);
+    pixDestroy(&part);
+    numaDestroy(&counts);
+    return n ? (float)covered / (float)n : 0;
+}
+
+/* A square outline about as high as a capital: ink along four sides and in
+ * four corners, which no letter has. */
 static bool is_tick_box(PIX *ink, float xh, int x, int y, int w, int h)
 {
-    int edge = h / 8 > 1 ? h / 8 : 2, in = h / 4;
-    float low = 1.1f * xh, high = 2.6f * xh;
+    int edge = h / 7 + 1, corner = h / 10 + 1;
+    float low = 1.25f * xh, high = 2.6f * xh;
 
-    if ((float)h < low || (float)h > high || w < h * 85 / 100 ||
-        w > h * 115 / 100)
+    if ((float)h < low || (float)h > high || w < h * 88 / 100 ||
+        w > h * 114 / 100 || density(ink, x, y, w, h) > 0.7f)
         return false;
-    if (density(ink, x, y, w, edge) < 0.8f ||
-        density(ink, x, y + h - edge, w, edge) < 0.8f ||
-        density(ink, x, y, edge, h) < 0.8f ||
-        density(ink, x + w - edge, y, edge, h) < 0.8f)
+    if (coverage(ink, x, y, w, edge, true) < 0.9f ||
+        coverage(ink, x, y + h - edge, w, edge, true) < 0.9f ||
+        coverage(ink, x, y, edge, h, false) < 0.9f ||
+        coverage(ink, x + w - edge, y, edge, h, false) < 0.9f)
         return false;
-    /* Hollow just inside of its sides, away from corners and middle. */
-    return density(ink, x + edge + 1, y + in, edge, in) < 0.5f &&
-           density(ink, x + w - 2 * edge - 1, y + in, edge, in) < 0.5f;
+    return density(ink, x, y, corner, corner) > 0.2f &&
+           density(ink, x + w - corner, y, corner, corner) > 0.2f &&
+           density(ink, x, y + h - corner, corner, corner) > 0.2f &&
+           density(ink, x + w - corner, y + h - corner, corner, corner) > 0.2f;
 }
 
 static void add_tick(struct tess_image *image, int x, int y, int w, int h)
@@ -134,26 +162,90 @@ static void take_ticks(struct tess_image *image, BOXA *blobs)
     }
 }
 
-/* Dust is small and alone; dots and colons have letters near, if not as near
- * as in English. */
-static void take_dust(struct tess_image *image)
+/* Short upright rules, alone after those across are gone, are told from an
+ * "l" or "I" of large type by being more slender than any. */
+static void remove_slivers(struct tess_image *image)
 {
-    int tiny = (int)(image->xh * 0.34f), near = (int)(image->xh * 2);
-    PIX *large = pixSelectBySize(image->ink, tiny, tiny, 8, L_SELECT_IF_EITHER,
-                                 L_SELECT_IF_GTE, NULL);
+    BOXA *blobs = pixConnCompBB(image->ink, 8);
+    int n = blobs ? boxaGetCount(blobs) : 0;
+
+    for (int i = 0; i < n; i++) {
+        BOX *box = boxaGetBox(blobs, i, L_CLONE);
+        int x, y, w, h;
+
+        boxGetGeometry(box, &x, &y, &w, &h);
+        if ((float)h > 2.2f * image->xh && h > 12 * w) {
+            boxaAddBox(image->rules, box, L_COPY);
+            paint(image, x - 1, y - 1, w + 2, h + 2);
+        }
+        boxDestroy(&box);
+    }
+    boxaDestroy(&blobs);
+}
+
+/* Blobs of ink up to `tiny` across without a larger one near. */
+static PIX *find_dust(PIX *ink, int tiny, int across, int down)
+{
+    PIX *large = pixSelectBySize(ink, tiny, tiny, 8, L_SELECT_IF_EITHER,
+                                 L_SELECT_IF_GT, NULL);
     PIX *around =
-        large ? pixDilateBrick(NULL, large, 2 * near + 1, near + 1) : NULL;
-    PIX *dust = around ? pixSubtract(NULL, image->ink, around) : NULL;
+        large ? pixDilateBrick(NULL, large, 2 * across + 1, 2 * down + 1)
+              : NULL;
+    PIX *dust = around ? pixSubtract(NULL, ink, around) : NULL;
+
+    pixDestroy(&large);
+    pixDestroy(&around);
+    return dust;
+}
+
+static void take_dust(struct tess_image *image, PIX *dust)
+{
     PIX *wide = dust ? pixDilateBrick(NULL, dust, 3, 3) : NULL;
 
     if (wide) {
         pixSubtract(image->ink, image->ink, wide);
         pixPaintThroughMask(image->gray, wide, 0, 0, 255);
     }
-    pixDestroy(&large);
-    pixDestroy(&around);
-    pixDestroy(&dust);
     pixDestroy(&wide);
+}
+
+/* The size that nearly all grains have; 0 if there are too few to tell. */
+static int grain_size(PIX *dust)
+{
+    BOXA *grains = pixConnCompBB(dust, 8);
+    int n = grains ? boxaGetCount(grains) : 0, counts[64] = {0}, sum = 0;
+
+    for (int i = 0; i < n; i++) {
+        int w, h;
+
+        boxaGetBoxGeometry(grains, i, NULL, NULL, &w, &h);
+        w = w > h ? w : h;
+        counts[w < 63 ? w : 63]++;
+    }
+    boxaDestroy(&grains);
+    for (int size = 0; n >= 40 && size < 64; size++)
+        if ((sum += counts[size]) * 10 >= n * 9)
+            return size;
+    return 0;
+}
+
+/* Dust is small and alone: dots and colons have letters near, if not as near
+ * as in English. Where the empty parts of a page are full of grains, there
+ * are some between the words too: of that size, and nearer to letters. */
+static void remove_dust(struct tess_image *image)
+{
+    float xh = image->xh;
+    PIX *dust =
+        find_dust(image->ink, (int)(xh * 0.34f), (int)(xh * 2), (int)xh);
+    int grain = dust ? grain_size(dust) : 0;
+
+    take_dust(image, dust);
+    pixDestroy(&dust);
+    if (!grain || (float)grain > 0.34f * xh)
+        return;
+    dust = find_dust(image->ink, grain, (int)(xh * 0.55f), (int)(xh * 0.55f));
+    take_dust(image, dust);
+    pixDestroy(&dust);
 }
 
 void tess_rules_remove(struct tess_image *image)
@@ -167,7 +259,8 @@ void tess_rules_remove(struct tess_image *image)
     if (blobs)
         take_ticks(image, blobs);
     boxaDestroy(&blobs);
-    remove_lines(image, true);
-    remove_lines(image, false);
-    take_dust(image);
+    remove_lines(image, 5, 0.45f, true);
+    remove_lines(image, 4, 0.45f, false);
+    remove_slivers(image);
+    remove_dust(image);
 }

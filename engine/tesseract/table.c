@@ -2,6 +2,7 @@
 #include "engine/tesseract/layout_i.h"
 #include "engine/tesseract/text.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,15 +51,30 @@ static void narrow(struct gaps *out, const struct line *line,
     }
 }
 
+/* The gaps of the first line, and the margins: cells may stand there too. */
 static void begin(struct gaps *gaps, const struct line *line, int least)
 {
-    gaps->n = 0;
-    for (size_t i = 1; i < line->n && gaps->n < COLUMNS_MAX; i++) {
-        int x0 = line->words[i - 1]->box.x1, x1 = line->words[i]->box.x0;
+    int from = INT_MIN / 2;
 
-        if (x1 - x0 >= least)
-            gaps->at[gaps->n++] = (struct gap){x0, x1, 1};
+    gaps->n = 0;
+    for (size_t i = 0; i <= line->n && gaps->n < COLUMNS_MAX; i++) {
+        bool end = i == line->n;
+        int to = end ? INT_MAX / 2 : line->words[i]->box.x0;
+
+        if (to - from >= least)
+            gaps->at[gaps->n++] = (struct gap){from, to, i > 0 && !end};
+        if (!end)
+            from = line->words[i]->box.x1;
     }
+}
+
+/* Least width of a gap to be left by one more line: wide gaps must not end
+ * as the space between two words of a sentence. */
+static int least_width(const struct gap *gap, float xh)
+{
+    float width = (float)gap->x1 - (float)gap->x0;
+
+    return (int)(width > 5 * xh ? 1.6f * xh : 0.8f * xh);
 }
 
 /* Narrows the gaps to what `line` leaves white. False, and nothing changed,
@@ -73,7 +89,7 @@ static bool extend(struct gaps *gaps, const struct line *line, float xh)
             (float)(gap->x1 - gap->x0) > 1.8f * xh || gap->support > 2;
         size_t before = next.n;
 
-        narrow(&next, line, gap, (int)(0.8f * xh));
+        narrow(&next, line, gap, least_width(gap, xh));
         if (next.n == before && strong)
             return false;
     }
@@ -119,6 +135,17 @@ static bool has_wide_gap(const struct line *line, float xh)
     return false;
 }
 
+/* A line without wide gaps, larger or bolder than the row above: what it
+ * heads is no longer this table. */
+static bool heads_part(const struct line *lines, size_t i)
+{
+    const struct line *line = &lines[i], *above = line - 1;
+
+    return !has_wide_gap(line, line->xh) && line->n <= 8 &&
+           (line->xh > 1.12f * above->xh ||
+            line->weight > 1.25f * above->weight);
+}
+
 /* How many lines from the first on fit together. */
 static size_t grow(struct gaps *gaps, const struct line *lines, size_t n,
                    float xh)
@@ -129,6 +156,9 @@ static size_t grow(struct gaps *gaps, const struct line *lines, size_t n,
     begin(gaps, &lines[0], (int)(0.8f * xh));
     for (; gaps->n && rows < n; rows++) {
         float step = lines[rows].base - lines[rows - 1].base;
+
+        if (heads_part(lines, rows))
+            break;
 
         if (step > 7 * xh || (pitch > 0 && step > 2.2f * pitch))
             break;
@@ -164,7 +194,7 @@ static int *settle(struct gaps *gaps, const struct line *lines, size_t n,
     *columns = 1;
     for (size_t i = 0; edges && i < gaps->n; i++)
         if (gaps->at[i].support >= 2)
-            edges[(*columns)++ - 1] = (gaps->at[i].x0 + gaps->at[i].x1) / 2;
+            edges[(*columns)++ - 1] = gaps->at[i].x0 / 2 + gaps->at[i].x1 / 2;
     for (size_t c = *columns; edges && n >= 4 && c-- > 0;) {
         if (*columns < 3 || column_rows(lines, n, c, edges, *columns) > 1)
             continue;
@@ -211,8 +241,10 @@ static void write_row(struct ocr_buf *out, const struct line *lines, size_t n,
 {
     for (size_t c = 0; c < columns; c++) {
         bool first = true;
+        size_t start;
 
         ocr_buf_puts(out, c ? " | " : "| ");
+        start = out->len;
         for (size_t l = 0; l < n; l++)
             for (size_t i = 0; i < lines[l].n; i++) {
                 if (column_of(lines[l].words[i], edges, columns) != c)
@@ -222,6 +254,7 @@ static void write_row(struct ocr_buf *out, const struct line *lines, size_t n,
                 markdown_word(out, lines[l].words[i]->text, false, true);
                 first = false;
             }
+        markdown_close(out, start);
     }
     ocr_buf_puts(out, " |\n");
 }

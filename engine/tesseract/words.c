@@ -126,15 +126,29 @@ void tess_words_measure(struct tess_words *words, PIX *ink)
     }
 }
 
-/* What libtesseract makes of dashed lines, frames, stains and photographs. */
-static bool is_rubbish(const struct tess_word *word, float xh)
+/* True if words of the same line stand before and behind. */
+static bool is_inner(const struct tess_words *words, size_t i)
+{
+    int line = words->at[i].line;
+
+    return i > 0 && i + 1 < words->n && words->at[i - 1].line == line &&
+           words->at[i + 1].line == line;
+}
+
+/* What libtesseract makes of dashed lines, frames, stains and photographs.
+ * A word of letters within a line is kept, however badly it was read. */
+static bool is_rubbish(const struct tess_word *word, bool inner, float xh)
 {
     float h = (float)(word->box.y1 - word->box.y0);
     size_t letters = text_alnum(word->text);
 
     if (word->bullet)
         return false;
-    if (word->conf < 15 || text_is_rule(word->text))
+    if (text_is_rule(word->text))
+        return true;
+    if (inner && letters > 0)
+        return false;
+    if (word->conf < 15)
         return true;
     if (letters == 0)
         return word->conf < 40 || (xh > 0 && h > 4 * xh);
@@ -164,6 +178,25 @@ static void drop_line(struct tess_words *words, size_t from, size_t to)
         drop(words, i);
 }
 
+/* "|" is often an "I": as high as one, in a line of words that go on small.
+ * Taller ones are what is left of a rule. */
+static void judge_bar(struct tess_words *words, size_t i, float xh)
+{
+    struct tess_word *word = &words->at[i];
+    float h = (float)(word->box.y1 - word->box.y0);
+    const char *next = "";
+
+    if (!word->text || strcmp(word->text, "|") != 0)
+        return;
+    if (i + 1 < words->n && words->at[i + 1].text &&
+        words->at[i + 1].line == word->line)
+        next = words->at[i + 1].text;
+    if (xh > 0 && h > 1.9f * xh)
+        drop(words, i);
+    else if (text_is_lower(text_next(&next)))
+        word->text[0] = 'I';
+}
+
 void tess_words_clean(struct tess_words *words, float xh)
 {
     size_t kept = 0;
@@ -175,7 +208,10 @@ void tess_words_clean(struct tess_words *words, float xh)
         drop_line(words, i, to);
     }
     for (size_t i = 0; i < words->n; i++)
-        if (words->at[i].text && is_rubbish(&words->at[i], xh))
+        judge_bar(words, i, xh);
+    for (size_t i = 0; i < words->n; i++)
+        if (words->at[i].text &&
+            is_rubbish(&words->at[i], is_inner(words, i), xh))
             drop(words, i);
     for (size_t i = 0; i < words->n; i++)
         if (words->at[i].text)

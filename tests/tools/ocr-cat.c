@@ -1,14 +1,17 @@
 /* ocr-cat [-l LANG] [-t] PLUGIN IMAGE... - the texts of images, without
- * mount or engine: loads the plugin, decodes, reads, writes the text to
+ * mount or engine: decodes, has the plugin read, finishes, and writes to
  * standard output. With -t each text is followed by the seconds it took, on
  * standard error. */
+#include "engine/finish.h"
 #include "engine/recogniser.h"
 
 #include <dlfcn.h>
-#include <leptonica/allheaders.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -26,30 +29,45 @@ static const struct ocr_recogniser_ops *load(const char *path)
     return plugin();
 }
 
-static int decode(struct ocr_image *image, const char *path)
+static void *zeroed(void *arg, size_t bytes)
 {
-    PIX *any = pixRead(path), *pix = any ? pixConvertTo32(any) : NULL;
+    (void)arg;
+    return calloc(1, bytes);
+}
 
-    if (!pix)
-        return -1;
-    memset(image, 0, sizeof(*image));
-    image->width = (uint32_t)pixGetWidth(pix);
-    image->height = (uint32_t)pixGetHeight(pix);
-    image->channels = 3;
-    image->dpi = (uint32_t)pixGetXRes(any);
-    image->pixels = malloc(ocr_image_bytes(image));
-    for (uint32_t y = 0; y < image->height; y++)
-        for (uint32_t x = 0; x < image->width; x++) {
-            l_int32 r, g, b;
-            uint8_t *at = image->pixels + 3 * ((size_t)y * image->width + x);
+static int decode(struct ocr_image *image, const char *path,
+                  struct ocr_err *err)
+{
+    const struct ocr_image_limits limits = OCR_IMAGE_LIMITS_DEFAULT;
+    const struct ocr_image_alloc alloc = {zeroed, NULL};
+    int fd = open(path, O_RDONLY | O_CLOEXEC), code;
+    struct stat st;
+    void *data;
 
-            pixGetRGBPixel(pix, (int)x, (int)y, &r, &g, &b);
-            at[0] = (uint8_t)r;
-            at[1] = (uint8_t)g;
-            at[2] = (uint8_t)b;
-        }
-    pixDestroy(&any);
-    pixDestroy(&pix);
+    if (fd < 0 || fstat(fd, &st))
+        return ocr_err_errno(err, "cannot read");
+    data = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    close(fd);
+    if (data == MAP_FAILED)
+        return ocr_err_errno(err, "cannot map");
+    code =
+        ocr_image_decode(image, data, (size_t)st.st_size, &limits, &alloc, err);
+    munmap(data, (size_t)st.st_size);
+    return code;
+}
+
+static int print(const struct ocr_recognised *result, struct ocr_err *err)
+{
+    unsigned flags = 0;
+    size_t len;
+    char *text;
+    int code = ocr_finish(&text, &len, &flags, result->text, result->len,
+                          OCR_TABLES_PIPE, err);
+
+    if (code)
+        return code;
+    fwrite(text, 1, len, stdout);
+    free(text);
     return 0;
 }
 
@@ -63,32 +81,27 @@ static double now(void)
 
 static int read_one(const struct ocr_recogniser_ops *ops,
                     struct ocr_recogniser *r, const char *path,
-                    const char *settings, bool timed)
+                    const char *settings, struct ocr_err *err)
 {
     struct ocr_page page = {.id = 1, .settings = settings};
-    struct ocr_recognised result;
-    struct ocr_err err = OCR_ERR_INIT;
-    double start;
+    struct ocr_recognised result = {0};
+    int code = decode(&page.image, path, err);
 
-    if (decode(&page.image, path)) {
-        fprintf(stderr, "ocr-cat: %s: not decoded\n", path);
-        return 1;
-    }
-    start = now();
-    if (ops->submit(r, &page, &err) || ops->next(r, &result)) {
-        fprintf(stderr, "ocr-cat: %s: %s\n", path, err.text);
+    if (code == 0 && page.image.blank) {
         free(page.image.pixels);
-        return 1;
+        return 0;
     }
-    if (result.text)
-        fwrite(result.text, 1, result.len, stdout);
-    else
-        fprintf(stderr, "ocr-cat: %s: %s\n", path, result.sentence);
-    if (timed)
-        fprintf(stderr, "%.3f\n", now() - start);
+    if (code == 0)
+        code = ops->submit(r, &page, err);
+    if (code == 0)
+        code = ops->next(r, &result);
+    if (code == 0 && result.kind)
+        code = ocr_err_kind(err, result.kind, "%s", result.sentence);
+    if (code == 0)
+        code = print(&result, err);
     free(result.text);
     free(page.image.pixels);
-    return result.kind != OCR_KIND_NONE;
+    return code;
 }
 
 int main(int argc, char **argv)
@@ -117,8 +130,17 @@ int main(int argc, char **argv)
         fprintf(stderr, "ocr-cat: %s\n", err.text);
         return 2;
     }
-    for (int i = optind + 1; i < argc; i++)
-        failed |= read_one(ops, r, argv[i], settings, timed);
+    for (int i = optind + 1; i < argc; i++) {
+        struct ocr_err failure = OCR_ERR_INIT;
+        double start = now();
+
+        if (read_one(ops, r, argv[i], settings, &failure)) {
+            fprintf(stderr, "ocr-cat: %s: %s\n", argv[i], failure.text);
+            failed = 1;
+        }
+        if (timed)
+            fprintf(stderr, "%.3f\n", now() - start);
+    }
     ops->wake(r);
     ops->close(r);
     return failed;
