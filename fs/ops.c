@@ -278,6 +278,19 @@ static void op_open(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
     node_unref(&fs->nodes, n);
 }
 
+/* The file may be released as soon as the kernel has the bytes, before the
+ * reply returns here: so with a reference of its own. */
+static void read_text(fuse_req_t req, struct text *text, size_t size, off_t off)
+{
+    const size_t at = (uint64_t)off < text->len ? (size_t)off : text->len;
+
+    if (size > text->len - at)
+        size = text->len - at;
+    text_ref(text);
+    fuse_reply_buf(req, text->bytes + at, size);
+    text_unref(text);
+}
+
 static void op_read(fuse_req_t req, fuse_ino_t id, size_t size, off_t off,
                     struct fuse_file_info *fi)
 {
@@ -286,12 +299,7 @@ static void op_read(fuse_req_t req, fuse_ino_t id, size_t size, off_t off,
 
     (void)id;
     if (h->text) {
-        const size_t at =
-            (uint64_t)off < h->text->len ? (size_t)off : h->text->len;
-
-        if (size > h->text->len - at)
-            size = h->text->len - at;
-        fuse_reply_buf(req, h->text->bytes + at, size);
+        read_text(req, h->text, size, off);
         return;
     }
     buf.buf[0].flags = FUSE_BUF_IS_FD | FUSE_BUF_FD_SEEK;
