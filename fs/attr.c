@@ -9,8 +9,7 @@
 #include <sys/statfs.h>
 #include <unistd.h>
 
-/* ---- finding the object of a node
- * ---------------------------------------------- */
+/* ---- finding the object of a node ------------------------------------ */
 
 static bool same_object(const struct node *n, const struct object *o)
 {
@@ -77,8 +76,7 @@ int attr_open(struct ocr_fs *fs, struct node *n, bool read, struct object *out)
     return rc;
 }
 
-/* ---- keys
- * ------------------------------------------------------------------------- */
+/* ---- keys ------------------------------------------------------------ */
 
 /* statfs is asked once per file system: what it says outlives reboots and
  * replugging, which st_dev does not. */
@@ -131,8 +129,7 @@ uint32_t owner_of(const struct ocr_fs *fs, uid_t uid)
                : OCR_CACHE_ANY_OWNER;
 }
 
-/* ---- attributes
- * -------------------------------------------------------------------- */
+/* ---- attributes ------------------------------------------------------ */
 
 static struct timespec timespec_ns(int64_t ns)
 {

@@ -32,8 +32,7 @@ static const char *const priorities[] = {
     [OCR_PRIORITY_INTERACTIVE] = "interactive",
 };
 
-/* ---- what is shown
- * ------------------------------------------------------------- */
+/* ---- what is shown --------------------------------------------------- */
 
 struct job {
     char label[512]; /* escaped */
@@ -151,8 +150,7 @@ static void median_text(const struct figures *f, char *out, size_t size)
         snprintf(out, size, "up to %g s", latency_bounds_s[i]);
 }
 
-/* ---- for people
- * -------------------------------------------------------------------- */
+/* ---- for people ------------------------------------------------------ */
 
 static void people_engine(const struct figures *f, struct ocr_buf *out)
 {
@@ -262,8 +260,7 @@ static void write_status(struct ocr_fs *fs, const struct figures *f,
     people_errors(f, out);
 }
 
-/* ---- for programs
- * ------------------------------------------------------------------------ */
+/* ---- for programs ---------------------------------------------------- */
 
 static json_t *json_text(const char *text)
 {
@@ -366,8 +363,7 @@ static void write_json(struct ocr_fs *fs, const struct figures *f,
     json_decref(root);
 }
 
-/* ---- for Prometheus
- * ------------------------------------------------------------------------- */
+/* ---- for Prometheus -------------------------------------------------- */
 
 static void metric(struct ocr_buf *out, const char *name, const char *type,
                    const char *help)

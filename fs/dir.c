@@ -48,8 +48,7 @@ static int add(struct dir *d, const char *name, mode_t type, uint64_t st_ino)
     return d->names.failed ? -ENOMEM : 0;
 }
 
-/* ---- the snapshot
- * ------------------------------------------------------------- */
+/* ---- the snapshot ---------------------------------------------------- */
 
 /* A folder may be the root of another mount, a file system may not tell types:
  * then lstat knows. Our own mount is never asked (S10). */
@@ -293,8 +292,7 @@ static int control_snapshot(struct ocr_fs *fs, struct dir *d)
     return rc;
 }
 
-/* ---- open
- * ------------------------------------------------------------------------ */
+/* ---- open ------------------------------------------------------------ */
 
 struct dir *dir_new(void)
 {
@@ -345,8 +343,7 @@ void dir_open(struct ocr_fs *fs, fuse_req_t req, struct node *n,
         handle_free(&fs->nodes, h);
 }
 
-/* ---- reading
- * ------------------------------------------------------------------------ */
+/* ---- reading --------------------------------------------------------- */
 
 struct page {
     fuse_req_t req;

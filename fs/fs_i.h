@@ -51,7 +51,7 @@ enum {
 };
 #define TIMEOUT_S 1.0 /* of entries and attributes: folders are not watched */
 
-/* ---- objects of SOURCE (source.c) ---------------------------------------- */
+/* ---- objects of SOURCE (source.c) ------------------------------------ */
 
 /* born_ns: birth time, 0 where the file system has none. It tells a file from
  * a later one that was given its inode number. */
@@ -326,8 +326,7 @@ void hashpool_stop(struct hashpool *pool);
 bool hashpool_join(struct hashpool *pool, int timeout_ms);
 void hashpool_release(struct hashpool *pool);
 
-/* ---- who asks (caller.c)
- * ------------------------------------------------------ */
+/* ---- who asks (caller.c) --------------------------------------------- */
 
 /* By the text of /proc/TID/status: a signal is pending that will end the
  * process (I7). */
@@ -342,8 +341,7 @@ bool caller_name_listed(const char *comm, const char *list);
 
 bool caller_is_kthread(pid_t tid);
 
-/* ---- parked requests (park.c)
- * -------------------------------------------------- */
+/* ---- parked requests (park.c) ---------------------------------------- */
 
 struct parked {
     struct ocr_fs *fs;
@@ -398,8 +396,7 @@ void park_answer_all(struct ocr_fs *fs, struct reading *r,
 /* ENODEV for everybody, from now on. */
 void park_stop(struct ocr_fs *fs);
 
-/* ---- readings (reading.c)
- * -------------------------------------------------------- */
+/* ---- readings (reading.c) -------------------------------------------- */
 
 enum reading_stage {
     READING_POOL,    /* hashed, or about to be */
@@ -454,8 +451,7 @@ void reading_job_finished(void *arg, const struct ocr_job_key *key,
 void reading_job_reload(void *arg, const struct ocr_job_key *key,
                         const char *label);
 
-/* ---- counters and failures (stats.c)
- * ------------------------------------------------ */
+/* ---- counters and failures (stats.c) --------------------------------- */
 
 enum {
     LATENCY_BUCKETS = 12
@@ -522,8 +518,7 @@ void stats_cache_trouble(struct stats *s, const struct ocr_err *why);
 void stats_engine_ready(void *arg, const char *fingerprint, const char *device,
                         const char *version);
 
-/* ---- the control folder (control.c)
- * --------------------------------------------------- */
+/* ---- the control folder (control.c) ---------------------------------- */
 
 enum {
     CONTROL_FOLDER,
@@ -541,8 +536,7 @@ void control_attr(struct ocr_fs *fs, const struct node *n, struct stat *st);
 /* Appends what the file `which` shows. */
 void control_write(struct ocr_fs *fs, unsigned which, struct ocr_buf *out);
 
-/* ---- attributes (attr.c)
- * ------------------------------------------------------------------ */
+/* ---- attributes (attr.c) --------------------------------------------- */
 
 /* Opens the object of a node by the first of its names that still leads to
  * it: O_PATH (with O_DIRECTORY for folders) and its attributes now; or, with
@@ -575,8 +569,7 @@ struct node *attr_lookup(struct ocr_fs *fs, struct node *parent, int dir,
 bool attr_is_own_mount(const struct ocr_fs *fs, const struct stat *parent,
                        const char *name);
 
-/* ---- folders (dir.c)
- * -------------------------------------------------------------------------- */
+/* ---- folders (dir.c) ------------------------------------------------- */
 
 struct dir;
 

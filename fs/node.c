@@ -13,8 +13,7 @@ enum {
     SETTLED_NS = 2 * 1000 * 1000 * 1000LL - 1,
 };
 
-/* ---- texts
- * ------------------------------------------------------------------- */
+/* ---- texts ----------------------------------------------------------- */
 
 struct text *text_new(char *bytes, size_t len)
 {
@@ -46,8 +45,7 @@ void text_unref(struct text *text)
     free(text);
 }
 
-/* ---- numbers shown to users
- * ----------------------------------------------------- */
+/* ---- numbers shown to users ------------------------------------------ */
 
 /* 1 bit 0 | 15 bits file system | 47 bits inode | 1 bit text. Order is kept
  * within a file system whose inode numbers fit, which is all but a few. */
@@ -68,8 +66,7 @@ uint64_t control_st_ino(unsigned which)
     return ((uint64_t)0x7fff << 48) + which;
 }
 
-/* ---- tables
- * ------------------------------------------------------------------------ */
+/* ---- tables ---------------------------------------------------------- */
 
 static size_t key_hash(dev_t dev, ino_t ino, enum node_kind kind)
 {
@@ -278,8 +275,7 @@ void nodes_release(struct nodes *t)
     *t = (struct nodes){0};
 }
 
-/* ---- references
- * ------------------------------------------------------------------- */
+/* ---- references ------------------------------------------------------ */
 
 struct node *node_get(struct nodes *t, fuse_ino_t id)
 {
@@ -331,8 +327,7 @@ void node_forget(struct nodes *t, fuse_ino_t id, uint64_t lookups)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* ---- names
- * -------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------- */
 
 static void drop_name_locked(struct nodes *t, struct name **at)
 {
@@ -441,8 +436,7 @@ struct node *node_parent(struct nodes *t, struct node *n)
     return parent;
 }
 
-/* ---- versions of a text
- * ---------------------------------------------------------------- */
+/* ---- versions of a text ---------------------------------------------- */
 
 static struct image image_of(const struct object *o)
 {
@@ -554,8 +548,7 @@ int node_serve(struct nodes *t, struct node *n, const struct text *text,
     return rc;
 }
 
-/* ---- finding and making
- * ------------------------------------------------------------------ */
+/* ---- finding and making ---------------------------------------------- */
 
 /* The node that stands for the object now, NULL if there is none. */
 static struct node *current_locked(struct nodes *t, enum node_kind kind,

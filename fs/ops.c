@@ -22,8 +22,7 @@ static struct handle *handle_of(const struct fuse_file_info *fi)
 }
 _Static_assert(sizeof(uintptr_t) <= sizeof(uint64_t), "a handle fits in fh");
 
-/* ---- start
- * ---------------------------------------------------------------------- */
+/* ---- start ----------------------------------------------------------- */
 
 /* A bind mount of the mount into SOURCE is known by its device (S10). */
 static void learn_own_dev(struct ocr_fs *fs)
@@ -60,8 +59,7 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
         fs->config.ready(fs->config.ready_arg);
 }
 
-/* ---- names
- * ------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------- */
 
 static void reply_entry(struct ocr_fs *fs, fuse_req_t req, struct node *n,
                         const struct fuse_entry_param *e)
@@ -176,8 +174,7 @@ static void op_forget_multi(fuse_req_t req, size_t count,
     fuse_reply_none(req);
 }
 
-/* ---- attributes
- * ----------------------------------------------------------------------- */
+/* ---- attributes ------------------------------------------------------ */
 
 static void op_getattr(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
 {

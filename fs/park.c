@@ -23,8 +23,7 @@ void park_release(struct park *park)
     pthread_mutex_destroy(&park->lock);
 }
 
-/* ---- one request
- * ---------------------------------------------------------------- */
+/* ---- one request ----------------------------------------------------- */
 
 static void unref(struct parked *p)
 {
@@ -90,8 +89,7 @@ static void take_locked(struct park *park, struct parked *p)
     park->waiting--;
 }
 
-/* ---- answers
- * -------------------------------------------------------------------------- */
+/* ---- answers --------------------------------------------------------- */
 
 /* Reading failed: the size is still the bound (U9), unless it is the caller or
  * the node that is gone. */
@@ -177,8 +175,7 @@ void park_request(struct ocr_fs *fs, fuse_req_t req, struct node *n,
         reading_begin(r);
 }
 
-/* ---- the watching thread: interrupts and time-outs
- * --------------------------------------- */
+/* ---- the watching thread: interrupts and time-outs ------------------- */
 
 /* Takes p for an answer unless somebody else did, with a reference to its
  * node; whoever waited last gives the reading up. */

@@ -26,8 +26,7 @@ static struct reading *reading_of_waiter(struct ocr_waiter *waiter)
                               offsetof(struct reading, waiter));
 }
 
-/* ---- lifetime
- * --------------------------------------------------------------------- */
+/* ---- lifetime -------------------------------------------------------- */
 
 /* The log and the counters have it from reading_job_finished. */
 static void fail_quietly(struct ocr_fs *fs, struct node *n, enum ocr_kind kind,
@@ -113,8 +112,7 @@ void reading_abandon_locked(struct reading *r)
     unref_locked(r);
 }
 
-/* ---- answers
- * ----------------------------------------------------------------------- */
+/* ---- answers --------------------------------------------------------- */
 
 void reading_reply(struct ocr_fs *fs, fuse_req_t req, struct node *n,
                    struct fuse_file_info *fi, struct text *text)
@@ -197,8 +195,7 @@ void reading_timed_out(struct ocr_fs *fs, struct node *n)
     fail(fs, n, OCR_KIND_TIMEOUT, "not read within ocr_timeout", &o);
 }
 
-/* ---- what is known already
- * --------------------------------------------------------------- */
+/* ---- what is known already ------------------------------------------- */
 
 /* True if *o is decided by the cache, an open file, or a recent failure. */
 static bool known(struct ocr_fs *fs, struct node *n,
@@ -242,8 +239,7 @@ static enum ocr_identity ask_index(struct ocr_fs *fs, const struct object *o,
     return ocr_cache_identify(fs->cache, &id, key->digest.bytes);
 }
 
-/* ---- the pool's part
- * ------------------------------------------------------------------------ */
+/* ---- the pool's part ------------------------------------------------- */
 
 enum step {
     STEP_ANSWER, /* the outcome is known */
@@ -448,8 +444,7 @@ static void run(struct hash_task *task)
     unref(r);
 }
 
-/* ---- the queue's part
- * -------------------------------------------------------------------------- */
+/* ---- the queue's part ------------------------------------------------ */
 
 static struct text *copy_of(const struct ocr_result *result)
 {
@@ -527,8 +522,7 @@ void reading_job_finished(void *arg, const struct ocr_job_key *key,
         stats_remember(&fs->stats, key, result->kind);
 }
 
-/* ---- bytes asked for again
- * ------------------------------------------------------------------------ */
+/* ---- bytes asked for again ------------------------------------------- */
 
 struct reload {
     struct hash_task task;

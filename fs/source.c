@@ -158,8 +158,7 @@ int source_open_file(struct source *s, const char *path, bool follow)
     return fd;
 }
 
-/* ---- what it is
- * -------------------------------------------------------------- */
+/* ---- what it is ------------------------------------------------------ */
 
 static int64_t ns_of(const struct statx_timestamp *t)
 {
@@ -227,8 +226,7 @@ bool stamp_equal(const struct stamp *a, const struct stamp *b)
            a->ctime_ns == b->ctime_ns;
 }
 
-/* ---- access control lists
- * ------------------------------------------------------ */
+/* ---- access control lists -------------------------------------------- */
 
 mode_t source_acl_mode(mode_t mode, const void *acl, size_t len)
 {
@@ -273,8 +271,7 @@ void source_apply_acl(const char *path, bool follow, struct stat *st)
         st->st_mode &= ~(mode_t)(S_IRWXG | S_IRWXO);
 }
 
-/* ---- our own mount
- * ---------------------------------------------------------------- */
+/* ---- our own mount --------------------------------------------------- */
 
 void source_find_own_mount(struct own_mount *own, const char *mountpoint)
 {

@@ -43,8 +43,7 @@ void stats_release(struct stats *s)
     pthread_mutex_destroy(&s->lock);
 }
 
-/* ---- counters
- * ------------------------------------------------------------------ */
+/* ---- counters -------------------------------------------------------- */
 
 static void count(struct stats *s, uint64_t *what)
 {
@@ -89,8 +88,7 @@ void stats_page(struct stats *s, bool done, unsigned pages)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* ---- failures
- * ---------------------------------------------------------------------- */
+/* ---- failures -------------------------------------------------------- */
 
 void stats_fail_again(struct stats *s, enum ocr_kind kind)
 {
@@ -175,8 +173,7 @@ void stats_cache_trouble(struct stats *s, const struct ocr_err *why)
         ocr_warning("texts are not kept at the moment: %s", why->text);
 }
 
-/* ---- the engine
- * ------------------------------------------------------------------------ */
+/* ---- the engine ------------------------------------------------------ */
 
 static void replace(char **to, const char *text)
 {
