@@ -535,7 +535,14 @@ int node_serve(struct nodes *t, struct node *n, const struct text *text,
     int rc;
 
     pthread_mutex_lock(&t->lock);
-    rc = size_locked(t, n, text->len, redone_ns, true);
+    /* splice and mmap trust the size they were told, even if it was said not
+     * to last (F6): a smaller one would hide the end of the text. */
+    if (n->text.sized && !n->text.exact && n->text.size < text->len) {
+        retire_locked(t, n);
+        rc = -ESTALE;
+    } else {
+        rc = size_locked(t, n, text->len, redone_ns, true);
+    }
     if (!rc && n->text.served && n->text.sum != text->sum) {
         retire_locked(t, n);
         rc = -ESTALE;

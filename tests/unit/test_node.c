@@ -301,6 +301,25 @@ static void one_node_has_one_size(void **state)
     node_unref(&t, n);
 }
 
+static void a_text_is_never_longer_than_what_was_shown(void **state)
+{
+    const struct object o = object(10, S_IFREG);
+    struct node *n = enter(t.root, "a.png", NODE_TEXT, &o), *m;
+    struct text *five = text("12345"), *six = text("123456");
+
+    (void)state;
+    assert_int_equal(node_set_size(&t, n, NULL, 5, 0, false), 0);
+    assert_int_equal(node_serve(&t, n, six, 0), -ESTALE);
+    m = enter(t.root, "a.png", NODE_TEXT, &o);
+    assert_ptr_not_equal(n, m);
+    assert_int_equal(node_set_size(&t, m, NULL, 6, 0, false), 0);
+    assert_int_equal(node_serve(&t, m, five, 0), 0);
+    text_unref(five);
+    text_unref(six);
+    node_unref(&t, m);
+    node_unref(&t, n);
+}
+
 static void one_node_has_one_text(void **state)
 {
     const struct object o = object(10, S_IFREG);
@@ -445,6 +464,7 @@ int main(void)
         TEST(a_read_text_stays_when_its_image_changes),
         TEST(other_bytes_are_another_node),
         TEST(one_node_has_one_size),
+        TEST(a_text_is_never_longer_than_what_was_shown),
         TEST(one_node_has_one_text),
         TEST(open_handles_keep_node_and_text),
         TEST(an_unlinked_open_file_can_be_asked),
