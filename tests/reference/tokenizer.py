@@ -21,7 +21,7 @@ CHUNK = 512
 FULL = 20
 MASK = (1 << 64) - 1
 
-WORDS = """the of invoice Total don't I'LL WE'VE it's 'Tis they'd can'T 'ſ 'S x's é’s naïve Straße ŒUVRE Ångström coöperate
+WORDS = """the of invoice Total don't I'LL WE'VE it's 'Tis they'd can'T 'ſ 'ſabc 'S x's x'SAFE é’s naïve Straße ŒUVRE Ångström coöperate
 señor façade Zürich łódź Žižek İstanbul Ελληνικά Ἀθῆναι Москва українська Ѐ Ա հայերեն עברית שָׁלוֹם العربية مرحبًا हिन्दी
 नमस्ते বাংলা ไทย ภาษา ກ 中文 漢字 日本語 ひらがな カタカナ ﾊﾝｶｸ 한국어 각 ﬁn ﬀ Ⅷ ⅷ ½ ¾ ² ₂ ① 〇 ٣٤٥ ४२ ๕ 12 345.67 1,000 2024-12-31 0x1F
 3.14e-10 № § © ™ € £ ¥ ° … – — “quoted” «guillemets» 🙂 👨‍👩‍👧 🇩🇪 ❤️ #tag @user a.b@c.de https://x.y/z?q=1&r=2 C:\\dir snake_case
