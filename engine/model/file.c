@@ -17,8 +17,8 @@ static struct {
     atomic_bool torn;
 } slots[OCR_MAPPINGS_MAX];
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-static struct sigaction before;
+static pthread_mutex_t installing = PTHREAD_MUTEX_INITIALIZER;
+static struct sigaction before; /* the handler that ours took the place of */
 static uintptr_t page_bytes;
 
 int ocr_file_open(int dir, const char *name, struct stat *stat,
@@ -96,14 +96,21 @@ static void on_bus_error(int signo, siginfo_t *info, void *context)
     errno = saved;
 }
 
+/* Ours may have been replaced since the last mapping. */
 static void install(void)
 {
-    struct sigaction action = {.sa_sigaction = on_bus_error,
-                               .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    struct sigaction now, action = {.sa_sigaction = on_bus_error,
+                                    .sa_flags = SA_SIGINFO | SA_ONSTACK};
 
+    pthread_mutex_lock(&installing);
     page_bytes = (uintptr_t)sysconf(_SC_PAGESIZE);
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGBUS, &action, &before);
+    sigaction(SIGBUS, NULL, &now);
+    if (!(now.sa_flags & SA_SIGINFO) || now.sa_sigaction != on_bus_error) {
+        before = now;
+        sigemptyset(&action.sa_mask);
+        sigaction(SIGBUS, &action, NULL);
+    }
+    pthread_mutex_unlock(&installing);
 }
 
 static int watch(const void *bytes, size_t size)
@@ -133,7 +140,7 @@ int ocr_mapping_open(struct ocr_mapping *out, int fd, const struct stat *stat,
         ocr_close(fd);
         return rc;
     }
-    pthread_once(&once, install);
+    install();
     out->bytes = bytes;
     out->slot = watch(bytes, out->size);
     if (out->slot < 0) {

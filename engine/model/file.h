@@ -8,8 +8,8 @@
  *
  * Layer:   engine, inside engine/model.
  * Threads: a mapping may be read from any number; open and close on one thread
- *          at a time. The handler is put in at the first mapping and passes
- *          faults elsewhere on to the one before it: install others first. */
+ *          at a time. The handler is put in, unless it is, whenever a file is
+ *          mapped, and leaves faults elsewhere to the one before it. */
 #ifndef OCR_MODEL_FILE_H
 #define OCR_MODEL_FILE_H
 #include "engine/base/buf.h"

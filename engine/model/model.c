@@ -54,10 +54,11 @@ static void hash_samples(XXH3_state_t *hash, const unsigned char *data,
         XXH3_128bits_update(hash, data, bytes);
         return;
     }
-    for (uint64_t i = 0; i < SAMPLES; i++)
-        XXH3_128bits_update(hash,
-                            data + (bytes - SAMPLE_BYTES) / (SAMPLES - 1) * i,
-                            SAMPLE_BYTES);
+    for (uint64_t i = 0; i < SAMPLES; i++) {
+        const uint64_t at = (bytes - SAMPLE_BYTES) * i / (SAMPLES - 1);
+
+        XXH3_128bits_update(hash, data + at, SAMPLE_BYTES);
+    }
 }
 
 static void print_shape(char *out, size_t size, const uint64_t *side,
