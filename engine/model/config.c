@@ -51,17 +51,19 @@ static struct reader inside(const struct reader *r, const char *key,
 }
 
 /* A whole number from 1 to max; `fallback` if it is absent, an error then if
- * that is 0. */
+ * that is 0. Never 0, so that one may divide by it. */
 static uint32_t count(const struct reader *r, const char *key, uint32_t max,
                       uint32_t fallback)
 {
     const json_t *value = get(r, key);
     const json_int_t number = json_integer_value(value);
 
-    if (!value && !fallback)
-        bad(r, key, "is missing");
-    if (!value)
+    if (!value && fallback)
         return fallback;
+    if (!value) {
+        bad(r, key, "is missing");
+        return 1;
+    }
     if (!json_is_integer(value) || number < 1 || number > max) {
         bad(r, key, "is not a whole number from 1 to %u", max);
         return 1;
