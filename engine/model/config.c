@@ -208,10 +208,10 @@ static void read_vision(struct ocr_vision *vision, const struct reader *r)
     vision->norm_eps = 1e-5F;
     if (vision->hidden % vision->heads)
         bad(r, "num_attention_heads", "does not divide hidden_size");
-    if (count(r, "head_dim", 1024, vision->head_dim) != vision->head_dim)
-        bad(r, "head_dim", "is not hidden_size / num_attention_heads");
     if (vision->head_dim % 4 || !vision->head_dim)
         bad(r, "head_dim", "is no multiple of 4");
+    if (count(r, "head_dim", 1024, vision->head_dim) != vision->head_dim)
+        bad(r, "head_dim", "is not hidden_size / num_attention_heads");
     if (!vision->grid)
         bad(r, "image_size", "is smaller than a patch");
 }

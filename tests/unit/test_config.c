@@ -138,7 +138,7 @@ static void what_is_not_computed_is_refused(void **state)
         {"architectures", "['Qwen2VLForConditionalGeneration']",
          "names Qwen2VLForConditionalGeneration (model_type mistral3)"},
         {"architectures", "", "names nothing"},
-        {"text_config", "", "text_config.hidden_size is missing"},
+        {"text_config", "", "text_config.num_hidden_layers is missing"},
         {"text_config", "[]", "text_config is not an object"},
         {"text_config.hidden_size", "", "text_config.hidden_size is missing"},
         {"text_config.hidden_size", "0", "whole number from 1"},
