@@ -38,8 +38,9 @@ static bool is_mark(const char *word, const char *at, bool in_table)
         return after > ' ' && !is_word(after);
     case '~':
         return after == '~' || before == '~';
+    case '(': /* a link, if a bracket closed before */
     case '[':
-        return strstr(at, "](") != NULL || strstr(at, "][") != NULL;
+        return before == ']';
     case '|':
         return in_table;
     default:

@@ -76,11 +76,19 @@ static PIX *ground(PIX *gray)
     return smooth;
 }
 
+/* `*pix` becomes `next`; false if that is NULL. */
+static bool replace(PIX **pix, PIX *next)
+{
+    pixDestroy(pix);
+    *pix = next;
+    return next != NULL;
+}
+
 /* Divides by the ground, so that it is white everywhere. Pages that are white
  * already, and ones too small to tell, stay as they are. */
 static PIX *flatten(PIX *gray)
 {
-    PIX *under, *inverse, *flat = NULL;
+    PIX *under, *inverse = NULL, *flat = NULL;
 
     if (pixGetWidth(gray) < 64 || pixGetHeight(gray) < 64)
         return pixClone(gray);
@@ -91,8 +99,9 @@ static PIX *flatten(PIX *gray)
     }
     /* A ground of 0 would be divided by. */
     pixAddConstantGray(under, 1);
-    inverse = pixGetInvBackgroundMap(under, 250, 0, 0);
-    if (inverse)
+    /* One more row and column for what 8 does not divide. */
+    if (replace(&under, pixExtendByReplication(under, 1, 1)) &&
+        (inverse = pixGetInvBackgroundMap(under, 250, 0, 0)))
         flat = pixApplyInvBackgroundGrayMap(gray, inverse, 8, 8);
     pixDestroy(&under);
     pixDestroy(&inverse);
@@ -192,14 +201,6 @@ static PIX *scale(PIX *gray, float factor)
     if (factor < 1)
         return pixScaleAreaMap(gray, factor, factor);
     return pixScaleGrayLI(gray, factor, factor);
-}
-
-/* `*pix` becomes `next`; false if that is NULL. */
-static bool replace(PIX **pix, PIX *next)
-{
-    pixDestroy(pix);
-    *pix = next;
-    return next != NULL;
 }
 
 static int guess_dpi(int told, float scale_by, float xh)

@@ -9,7 +9,8 @@
 #include <tesseract/capi.h>
 
 enum {
-    PLACES_MAX = 200,
+    PLACES_MAX = 400,
+    MANY = 12, /* places: reading all of the page again is cheaper */
     LOOKS_MAX = 60
 };
 
@@ -241,19 +242,45 @@ static int look_again(struct tess_reader *reader,
     return code;
 }
 
-int tess_rescue(struct tess_reader *reader, const struct tess_image *image,
-                struct tess_words *words, const atomic_bool *cancel,
-                struct ocr_err *err)
+/* Reads the whole page as one block, which loses no lines but may run columns
+ * together; keeps that if it is the better reading. */
+static int read_as_block(struct tess_reader *reader,
+                         const struct tess_image *image,
+                         struct tess_words *words, const atomic_bool *cancel,
+                         struct ocr_err *err)
 {
-    struct places *places = calloc(1, sizeof(*places));
-    BOXA *boxes;
+    struct tess_words found = {0};
+    int code = tess_reader_read(reader, image->gray, image->dpi,
+                                PSM_SINGLE_BLOCK, NULL, cancel, &found, err);
+
+    drop_runs_down(&found, image->xh);
+    if (code == 0 && gain(&found, NULL) > gain(words, NULL)) {
+        struct tess_words old = *words;
+
+        *words = found;
+        found = old;
+    }
+    tess_words_release(&found);
+    return code;
+}
+
+/* Finds the places that were left out. */
+static void look_for(struct places *places, const struct tess_image *image,
+                     const struct tess_words *words)
+{
+    BOXA *boxes = left_out(image, words);
+
+    places->n = 0;
+    gather(places, boxes, words, image->xh);
+    boxaDestroy(&boxes);
+}
+
+static int look_at(struct places *places, struct tess_reader *reader,
+                   const struct tess_image *image, struct tess_words *words,
+                   const atomic_bool *cancel, struct ocr_err *err)
+{
     int code = 0, looks = 0;
 
-    if (!places)
-        return ocr_err_set(err, -ENOMEM, "no memory to look again");
-    drop_runs_down(words, image->xh);
-    boxes = left_out(image, words);
-    gather(places, boxes, words, image->xh);
     for (size_t i = 0; code == 0 && i < places->n && looks < LOOKS_MAX; i++) {
         const struct tess_box *box = &places->at[i].box;
 
@@ -263,7 +290,26 @@ int tess_rescue(struct tess_reader *reader, const struct tess_image *image,
         looks++;
         code = look_again(reader, image, words, box, cancel, err);
     }
-    boxaDestroy(&boxes);
+    return code;
+}
+
+int tess_rescue(struct tess_reader *reader, const struct tess_image *image,
+                struct tess_words *words, const atomic_bool *cancel,
+                struct ocr_err *err)
+{
+    struct places *places = calloc(1, sizeof(*places));
+    int code = 0;
+
+    if (!places)
+        return ocr_err_set(err, -ENOMEM, "no memory to look again");
+    drop_runs_down(words, image->xh);
+    look_for(places, image, words);
+    if (places->n > MANY) {
+        code = read_as_block(reader, image, words, cancel, err);
+        look_for(places, image, words);
+    }
+    if (code == 0)
+        code = look_at(places, reader, image, words, cancel, err);
     free(places);
     return code;
 }

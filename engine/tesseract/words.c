@@ -136,7 +136,7 @@ static bool is_inner(const struct tess_words *words, size_t i)
 }
 
 /* What libtesseract makes of dashed lines, frames, stains and photographs.
- * A word of letters within a line is kept, however badly it was read. */
+ * Words of letters in a line that is believed are kept, even bad ones. */
 static bool is_rubbish(const struct tess_word *word, bool inner, float xh)
 {
     float h = (float)(word->box.y1 - word->box.y0);
@@ -148,10 +148,8 @@ static bool is_rubbish(const struct tess_word *word, bool inner, float xh)
         return true;
     if (inner && letters > 0)
         return false;
-    if (word->conf < 15)
-        return true;
     if (letters == 0)
-        return word->conf < 40 || (xh > 0 && h > 4 * xh);
+        return word->conf < (inner ? 25 : 40) || (xh > 0 && h > 4 * xh);
     return letters < 3 && word->conf < 30;
 }
 
@@ -178,8 +176,20 @@ static void drop_line(struct tess_words *words, size_t from, size_t to)
         drop(words, i);
 }
 
+/* The space to the next word of the line on one side; large at its end. */
+static int space_beside(const struct tess_words *words, size_t i, int side)
+{
+    const struct tess_word *word = &words->at[i];
+    size_t k = side < 0 ? i - 1 : i + 1;
+
+    if (k >= words->n || words->at[k].line != word->line)
+        return 1 << 20;
+    return side < 0 ? word->box.x0 - words->at[k].box.x1
+                    : words->at[k].box.x0 - word->box.x1;
+}
+
 /* "|" is often an "I": as high as one, in a line of words that go on small.
- * Taller ones are what is left of a rule. */
+ * Taller ones that stand apart are what is left of a rule. */
 static void judge_bar(struct tess_words *words, size_t i, float xh)
 {
     struct tess_word *word = &words->at[i];
@@ -191,7 +201,9 @@ static void judge_bar(struct tess_words *words, size_t i, float xh)
     if (i + 1 < words->n && words->at[i + 1].text &&
         words->at[i + 1].line == word->line)
         next = words->at[i + 1].text;
-    if (xh > 0 && h > 1.9f * xh)
+    if (h > 2.6f * xh ||
+        (h > 1.9f * xh && ((float)space_beside(words, i, -1) > 1.8f * xh ||
+                           (float)space_beside(words, i, 1) > 1.8f * xh)))
         drop(words, i);
     else if (text_is_lower(text_next(&next)))
         word->text[0] = 'I';
