@@ -56,10 +56,12 @@ void ocr_table_row(struct ocr_table *t, bool head)
 
 void ocr_table_cell(struct ocr_table *t)
 {
-    struct ocr_cell *cells =
-        grown(t->cells, t->cell_count, &t->cell_size, sizeof *cells);
+    struct ocr_cell *cells;
 
-    if (!cells || t->row_count == 0) {
+    if (t->failed)
+        return;
+    cells = grown(t->cells, t->cell_count, &t->cell_size, sizeof *cells);
+    if (!cells) {
         t->failed = true;
         return;
     }
@@ -204,9 +206,10 @@ static void write_delimiters(const struct ocr_table *t, const uint32_t *width,
     ocr_buf_putc(out, '\n');
 }
 
-static void measure(const struct ocr_table *t, uint32_t *width)
+static void measure(const struct ocr_table *t,
+                    uint32_t width[OCR_TABLE_COLUMNS])
 {
-    for (uint32_t c = 0; c < t->columns; c++)
+    for (uint32_t c = 0; c < OCR_TABLE_COLUMNS; c++)
         width[c] = delimiters[t->align[c]].width;
     for (size_t r = 0; r < t->row_count; r++)
         for (uint32_t c = 0; c < t->rows[r].count; c++) {

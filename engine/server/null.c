@@ -27,6 +27,7 @@
 enum {
     WORKERS = 64,
     WORKERS_MAX = 4096,
+    DELAY_MAX = 86400000, /* of either unit */
     BIG_MAX = 64 << 20
 };
 
@@ -76,7 +77,7 @@ static bool parse_delay(const char *s, int64_t *ms)
     char *end;
     const unsigned long value = strtoul(s, &end, 10);
 
-    if (*s < '0' || *s > '9' || value > 86400u * 1000)
+    if (*s < '0' || *s > '9' || value > DELAY_MAX)
         return false;
     if (strcmp(end, "ms") == 0)
         *ms = (int64_t)value;
