@@ -128,6 +128,20 @@ asan: ## run the unit tests under address and undefined-behaviour sanitizers
 	$Q$(MAKE) unit SAN=address,undefined
 tsan: ## run the unit tests under the thread sanitizer
 	$Qsetarch -R $(MAKE) unit SAN=thread
+# FUZZ_SECONDS each; what they find stays in $(FUZZ)/NAME and is a file to keep
+# in tests/fuzz/seeds once it is understood.
+FUZZ := build/fuzz
+FUZZ_SECONDS ?= 10
+FUZZ_NAMES := safetensors config tokenizer
+fuzz: $(FUZZ_NAMES:%=fuzz-%) ## feed the readers of model folders with random bytes, 10 s each
+fuzz-%: $(FUZZ)/fuzz-%
+	$Qmkdir -p $(FUZZ)/$*
+	$Q$< -max_total_time=$(FUZZ_SECONDS) -max_len=16384 -timeout=10 -verbosity=0 \
+	    -print_final_stats=1 -artifact_prefix=$(FUZZ)/$*/bad- $(FUZZ)/$* tests/fuzz/seeds/$*
+$(FUZZ)/fuzz-%: tests/fuzz/driver.c tests/fuzz/targets.h $(BASE) $(wildcard engine/model/*.[ch])
+	@mkdir -p $(@D) && echo "  FUZZ  $@"
+	$Qclang $(ALL_CPP) -DTARGET=fuzz_$* -std=c11 -g -O1 -fsanitize=fuzzer,address,undefined \
+	    -fno-sanitize-recover=undefined $(filter %.c,$^) $(MODEL_LIBS) -lm -o $@
 bench: all ## measure, against plain programs in the same run
 	$QBUILD=$(OUT) tests/bench/run
 
@@ -195,7 +209,7 @@ clean: ## remove build/
 help: ## show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t12
 
-.PHONY: all engine demo unit check asan tsan bench lint arrows deps deps-check \
+.PHONY: all engine demo unit check asan tsan fuzz bench lint arrows deps deps-check \
     install uninstall clean help no-tesseract FORCE
 .SECONDARY:
 -include $(shell find $(OUT) -name '*.d' 2>/dev/null)

@@ -148,7 +148,7 @@ static size_t merge_all(const struct ocr_tokenizer *t, uint32_t *ids,
 static int encode_piece(const struct ocr_tokenizer *t, struct rest piece,
                         struct ocr_ids *out, struct ocr_err *err)
 {
-    uint32_t *ids = calloc(2 * piece.len, sizeof *ids);
+    uint32_t *ids = calloc(2 * piece.len + 1, sizeof *ids);
     size_t n = 0;
     int rc = 0;
 

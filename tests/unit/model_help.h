@@ -210,15 +210,14 @@ static inline void write_index(const char *dir, const struct maker *m,
     ocr_buf_release(&text);
 }
 
-/* Writes a folder below build/ or $TMPDIR; its path is valid until the next
- * call. */
+/* Writes a folder below /tmp; its path is valid until the next call. */
 static inline const char *write_model(const struct spec *spec)
 {
     static char dir[64];
     char tokenizer[4096];
     struct maker m = {.spec = spec};
 
-    strcpy(dir, "/tmp/ocrfs-model-XXXXXX");
+    snprintf(dir, sizeof dir, "/tmp/ocrfs-model-XXXXXX");
     assert_non_null(mkdtemp(dir));
     write_text(dir, "config.json", spec->config ? spec->config : odd_config);
     assert_non_null(
@@ -255,7 +254,7 @@ static inline void remove_model(const char *dir)
 static inline char *read_whole(const char *dir, const char *name, size_t *len)
 {
     char path[256];
-    struct stat stat;
+    struct stat stat = {0};
     char *text;
     int fd;
 

@@ -53,8 +53,7 @@ static json_t *parse(const char *text)
     char quoted[4096];
     json_t *json;
 
-    assert_true(strlen(text) < sizeof quoted);
-    strcpy(quoted, text);
+    snprintf(quoted, sizeof quoted, "%s", text);
     for (char *p = quoted; *p; p++)
         if (*p == '\'')
             *p = '"';

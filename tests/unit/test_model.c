@@ -166,7 +166,7 @@ static void two_files_with_an_index(void **state)
 
     (void)state;
     spec.dtype = "F32";
-    strcpy(first, write_model(&spec));
+    snprintf(first, sizeof first, "%s", write_model(&spec));
     one = open_folder(first);
     spec.two_files = true;
     dir = write_model(&spec);
@@ -332,7 +332,8 @@ static void deep_json_is_refused(void **state)
 
     (void)state;
     memset(deep, '[', sizeof deep);
-    memcpy(deep, "{\"a\":", 5);
+    for (size_t i = 0; i < 5; i++)
+        deep[i] = "{\"a\":"[i];
     write_file(dir, "config.json", deep, sizeof deep);
     expect_refused(dir, "config.json", "nested deeper");
     remove_model(dir);
