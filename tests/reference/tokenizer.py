@@ -16,7 +16,8 @@ import tokenizers
 
 OUT = "tests/data/tokenizer.json"
 FILES = {"tiny": "tests/data/tiny-reader/tokenizer.json", "qwen": "tests/data/qwen3-tokenizer.json.gz"}
-ROWS = {"tiny": 4096, "qwen": 151936}  # of the embedding: ids go up to there
+EXTRA = 267  # rows of an embedding behind the last token, as LightOnOCR-2 has them
+PROMPT = "<|im_start|>system<|im_end|>\n<|im_start|>user\n" + 3 * "<|image_pad|>" + "<|im_end|>\n<|im_start|>assistant\n"
 CHUNK = 512
 FULL = 20
 MASK = (1 << 64) - 1
@@ -90,14 +91,17 @@ def sequences(rows):
         yield [z % rows for z in draws[1 : 2 + draws[0] % 63]]
 
 
-def expect(raw, rows, all_texts):
+def expect(raw, all_texts):
     t = tokenizers.Tokenizer.from_str(raw.decode())
+    rows = t.get_vocab_size() + EXTRA
     encoded = [t.encode(text, add_special_tokens=False).ids for text in all_texts]
     decoded = [t.decode(ids, skip_special_tokens=True) for ids in sequences(rows)]
     each = [t.decode([i], skip_special_tokens=True) + "\n" for i in range(rows)]
     return {
         "sha256": hashlib.sha256(raw).hexdigest(),
         "rows": rows,
+        "image_token": t.token_to_id("<|image_pad|>"),
+        "prompt": t.encode(PROMPT, add_special_tokens=False).ids,
         "each": [crc_text("".join(each[i : i + CHUNK])) for i in range(0, rows, CHUNK)],
         "encoded": [crc_ids(ids) for ids in encoded],
         "encoded_full": encoded[:FULL],
@@ -112,7 +116,7 @@ def main():
     all_texts = texts(added)
     out = {"made_by": "tests/reference/tokenizer.py", "tokenizers": tokenizers.__version__, "texts": all_texts}
     for name in FILES:
-        out[name] = expect(raw[name], ROWS[name], all_texts)
+        out[name] = expect(raw[name], all_texts)
     with open(OUT, "w", encoding="ascii") as f:
         json.dump(out, f, separators=(",", ":"))
         f.write("\n")

@@ -25,7 +25,7 @@ enum {
     KV_HEADS = 2,
     HEAD_DIM = 8,
     LAYERS = 2,
-    VOCAB = 4096,
+    VOCAB = 304,
     TENSORS_MAX = 64,
     FILE_MAX = 4 << 20,
 };
@@ -47,11 +47,11 @@ struct spec {
 
 static const char odd_config[] =
     "{\"architectures\":[\"LightOnOcrForConditionalGeneration\"],"
-    "\"model_type\":\"lighton_ocr\",\"image_token_id\":4095,"
-    "\"eos_token_id\":4091,\"text_config\":{\"hidden_size\":32,"
+    "\"model_type\":\"lighton_ocr\",\"image_token_id\":303,"
+    "\"eos_token_id\":301,\"text_config\":{\"hidden_size\":32,"
     "\"num_hidden_layers\":2,\"num_attention_heads\":4,"
     "\"num_key_value_heads\":2,\"head_dim\":8,\"intermediate_size\":37,"
-    "\"vocab_size\":4096},\"vision_config\":{\"hidden_size\":32,"
+    "\"vocab_size\":304},\"vision_config\":{\"hidden_size\":32,"
     "\"num_hidden_layers\":2,\"num_attention_heads\":4,"
     "\"intermediate_size\":37,\"image_size\":112}}";
 
@@ -105,7 +105,7 @@ static inline void make_text(struct maker *m)
 {
     const char *p = m->spec->text;
 
-    make(m, p, "4096,32", "embed_tokens.weight");
+    make(m, p, "304,32", "embed_tokens.weight");
     make(m, p, "32", "norm.weight");
     for (unsigned i = 0; i < LAYERS; i++) {
         make(m, p, "32", "layers.%u.input_layernorm.weight", i);
@@ -121,7 +121,7 @@ static inline void make_text(struct maker *m)
         make(m, p, "32,37", "layers.%u.mlp.down_proj.weight", i);
     }
     if (m->spec->head)
-        make(m, m->spec->head, "4096,32", "lm_head.weight");
+        make(m, m->spec->head, "304,32", "lm_head.weight");
 }
 
 static inline void make_projector(struct maker *m)
@@ -220,8 +220,7 @@ static inline const char *write_model(const struct spec *spec)
     snprintf(dir, sizeof dir, "/tmp/ocrfs-model-XXXXXX");
     assert_non_null(mkdtemp(dir));
     write_text(dir, "config.json", spec->config ? spec->config : odd_config);
-    assert_non_null(
-        realpath("tests/data/tiny-reader/tokenizer.json", tokenizer));
+    assert_non_null(realpath("tests/fuzz/seeds/tokenizer/words", tokenizer));
     {
         char link[128];
 
