@@ -50,6 +50,7 @@ struct figures {
     struct ocr_queue_stats queue;
     struct ocr_cache_stat cache;
     unsigned parked;
+    size_t nodes; /* files and folders the kernel knows, and ours */
     uint64_t opens, quick, refused, interrupted, pages_done, pages_failed;
     uint64_t errors[OCR_KIND_LAST + 1];
     uint64_t latency[LATENCY_BUCKETS], latency_count;
@@ -118,6 +119,9 @@ static struct figures *collect(struct ocr_fs *fs)
     pthread_mutex_lock(&fs->park.lock);
     f->parked = fs->park.waiting;
     pthread_mutex_unlock(&fs->park.lock);
+    pthread_mutex_lock(&fs->nodes.lock);
+    f->nodes = fs->nodes.count;
+    pthread_mutex_unlock(&fs->nodes.lock);
     collect_stats(&fs->stats, f);
     return f;
 }
@@ -341,18 +345,20 @@ static void write_json(struct ocr_fs *fs, const struct figures *f,
                        struct ocr_buf *out)
 {
     json_t *root = json_pack(
-        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:{s:I, s:I, s:I, s:I, s:f}, "
+        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:I, s:{s:I, s:I, s:I, s:I, "
+        "s:f},"
+        " "
         "s:{s:I, s:I}, s:o}",
         "program", OCR_VERSION, "source", json_text(fs->config.source),
         "mountpoint", json_text(fs->config.mountpoint), "recogniser",
         json_text(ocr_options_recogniser(fs->options)), "engine",
         json_engine(f), "queue", json_queue(f), "cache", json_cache(fs, f),
-        "parked", (int)f->parked, "opens", "known", (json_int_t)f->quick,
-        "waited", (json_int_t)f->opens, "interrupted",
-        (json_int_t)f->interrupted, "refused", (json_int_t)f->refused,
-        "seconds", (double)f->latency_sum_ms / 1000, "pages", "done",
-        (json_int_t)f->pages_done, "failed", (json_int_t)f->pages_failed,
-        "errors", json_errors(f));
+        "parked", (int)f->parked, "nodes", (json_int_t)f->nodes, "opens",
+        "known", (json_int_t)f->quick, "waited", (json_int_t)f->opens,
+        "interrupted", (json_int_t)f->interrupted, "refused",
+        (json_int_t)f->refused, "seconds", (double)f->latency_sum_ms / 1000,
+        "pages", "done", (json_int_t)f->pages_done, "failed",
+        (json_int_t)f->pages_failed, "errors", json_errors(f));
     char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
 
     if (text) {
@@ -410,6 +416,7 @@ static void metrics_queue(const struct figures *f, struct ocr_buf *out)
     one(out, "queue_running", "gauge", "Images in the engine.", q->running);
     one(out, "queue_bytes", "gauge", "Bytes of images kept.", q->bytes_kept);
     one(out, "opens_parked", "gauge", "Opens that wait for a text.", f->parked);
+    one(out, "nodes", "gauge", "Files and folders in memory.", f->nodes);
     metric(out, "engine_state", "gauge", "1 for the state of the engine.");
     for (unsigned i = 0; i < sizeof engine_states / sizeof *engine_states; i++)
         ocr_buf_printf(out, "ocrfs_engine_state{state=\"%s\"} %d\n",
