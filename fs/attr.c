@@ -45,6 +45,15 @@ static void limit_by_acl(const struct ocr_fs *fs, int fd, const char *name,
     source_apply_acl(path, !name, &o->st);
 }
 
+int attr_stat(struct ocr_fs *fs, int fd, struct object *out)
+{
+    const int rc = source_stat_fd(fd, out);
+
+    if (!rc)
+        limit_by_acl(fs, fd, NULL, out);
+    return rc;
+}
+
 int attr_open(struct ocr_fs *fs, struct node *n, bool read, struct object *out)
 {
     int rc = -ESTALE;
@@ -56,11 +65,9 @@ int attr_open(struct ocr_fs *fs, struct node *n, bool read, struct object *out)
 
         free(path);
         if (fd >= 0) {
-            rc = source_stat_fd(fd, out);
-            if (!rc && same_object(n, out)) {
-                limit_by_acl(fs, fd, NULL, out);
+            rc = attr_stat(fs, fd, out);
+            if (!rc && same_object(n, out))
                 return fd;
-            }
             close(fd);
             rc = rc ? rc : -ESTALE;
         } else {
@@ -247,11 +254,9 @@ static int attr_of_open(struct ocr_fs *fs, struct node *n, struct stat *st,
     fd = node_open_fd(&fs->nodes, n);
     if (fd < 0)
         return fd;
-    rc = source_stat_fd(fd, &o);
-    if (!rc) {
-        limit_by_acl(fs, fd, NULL, &o);
+    rc = attr_stat(fs, fd, &o);
+    if (!rc)
         fill_real(fs, &o, st, timeout);
-    }
     close(fd);
     return rc;
 }
@@ -320,9 +325,7 @@ static int stat_link(struct ocr_fs *fs, struct node *parent, const char *name,
     free(folder);
     if (fd < 0)
         return fd;
-    rc = source_stat_fd(fd, o);
-    if (!rc)
-        limit_by_acl(fs, fd, NULL, o);
+    rc = attr_stat(fs, fd, o);
     close(fd);
     /* Others' links must not lead around the modes of folders. */
     if (!rc && fs->options->allow_other && o->st.st_uid != link->st.st_uid)

@@ -47,6 +47,7 @@ enum {
     FAILURES_LISTED = 20,  /* in status */
     FAILURES_RECENT = 256, /* remembered in memory */
     FAILURE_MEMORY_MS = 60 * 1000,
+    QUIET_FDS = 64, /* images kept open while they have to stand still */
     KTHREAD_WAIT_MS = 1000, /* then EAGAIN: NFS asks again by itself */
 };
 #define TIMEOUT_S 1.0 /* of entries and attributes: folders are not watched */
@@ -311,6 +312,8 @@ struct hashpool {
     pthread_cond_t wake;     /* CLOCK_MONOTONIC */
     struct hash_task *tasks; /* by due time; guarded by lock */
     bool stop;               /* guarded by lock */
+    unsigned running;        /* threads that did not end; guarded by lock */
+    pthread_cond_t ended;    /* a thread did */
     pthread_t threads[HASH_THREADS];
     unsigned started;
 };
@@ -373,6 +376,7 @@ struct park {
     sem_t wake;               /* of the watching thread */
     pthread_t thread;
     bool running;
+    atomic_uint kept_fds; /* reading.fd that are open */
     atomic_bool ending;   /* the thread's */
     atomic_bool stopping; /* the mount's: ENODEV from now on */
 };
@@ -413,6 +417,7 @@ struct reading {
     int64_t begun_ms;
     struct stamp seen; /* W8: what stood still since seen_ms; 0: not looked */
     int64_t seen_ms;
+    int fd; /* the image, kept open meanwhile: it may be replaced; or -1 */
     struct ocr_job_key key; /* set before JOINING */
     /* Guarded by park.lock. */
     enum reading_stage stage;
@@ -552,6 +557,9 @@ int attr_fill(struct ocr_fs *fs, struct node *n, const struct object *o, int fd,
 /* The same by the node's names, and for open handles of what is gone. */
 int attr_get(struct ocr_fs *fs, struct node *n, struct stat *st,
              double *timeout);
+
+/* What `fd` is now, limited by its ACL. */
+int attr_stat(struct ocr_fs *fs, int fd, struct object *out);
 
 /* Key of the index for an image. */
 void attr_file_id(struct ocr_fs *fs, const struct stat *st, int fd,

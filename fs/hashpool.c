@@ -12,12 +12,14 @@ void hashpool_init(struct hashpool *pool)
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&pool->wake, &attr);
+    pthread_cond_init(&pool->ended, &attr);
     pthread_condattr_destroy(&attr);
 }
 
 void hashpool_release(struct hashpool *pool)
 {
     pthread_cond_destroy(&pool->wake);
+    pthread_cond_destroy(&pool->ended);
     pthread_mutex_destroy(&pool->lock);
 }
 
@@ -74,6 +76,8 @@ static void *work(void *arg)
         task->run(task);
         pthread_mutex_lock(&pool->lock);
     }
+    pool->running--;
+    pthread_cond_signal(&pool->ended);
     pthread_mutex_unlock(&pool->lock);
     return NULL;
 }
@@ -81,9 +85,12 @@ static void *work(void *arg)
 int hashpool_start(struct hashpool *pool, struct ocr_err *err)
 {
     while (pool->started < HASH_THREADS) {
-        const int rc =
-            fs_thread_start(&pool->threads[pool->started], work, pool);
+        int rc;
 
+        pthread_mutex_lock(&pool->lock);
+        rc = fs_thread_start(&pool->threads[pool->started], work, pool);
+        pool->running += !rc;
+        pthread_mutex_unlock(&pool->lock);
         if (rc)
             return ocr_err_set(err, rc, "cannot start a thread: %s",
                                strerror(-rc));
@@ -139,11 +146,15 @@ void hashpool_stop(struct hashpool *pool)
 bool hashpool_join(struct hashpool *pool, int timeout_ms)
 {
     const struct timespec until = timespec_ms(ocr_now_ms() + timeout_ms);
-    bool all = true;
+    bool hung;
 
-    for (unsigned i = 0; i < pool->started; i++)
-        all &= !pthread_clockjoin_np(pool->threads[i], NULL, CLOCK_MONOTONIC,
-                                     &until);
-    pool->started = 0;
-    return all;
+    pthread_mutex_lock(&pool->lock);
+    while (pool->running &&
+           !pthread_cond_timedwait(&pool->ended, &pool->lock, &until))
+        continue;
+    hung = pool->running > 0;
+    pthread_mutex_unlock(&pool->lock);
+    while (!hung && pool->started)
+        pthread_join(pool->threads[--pool->started], NULL);
+    return !hung;
 }

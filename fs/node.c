@@ -565,9 +565,9 @@ static struct node *current_locked(struct nodes *t, enum node_kind kind,
 
     if (!n)
         return NULL;
-    if (kind == NODE_TEXT
-            ? check_locked(n, o)
-            : n->born_ns == o->born_ns && n->type == (o->st.st_mode & S_IFMT))
+    if (n->born_ns == o->born_ns &&
+        (kind == NODE_TEXT ? check_locked(n, o)
+                           : n->type == (o->st.st_mode & S_IFMT)))
         return n;
     if (n != t->root)
         retire_locked(t, n);

@@ -339,6 +339,7 @@ void park_free_readings(struct ocr_fs *fs)
 {
     for (struct reading *r = fs->park.readings, *next; r; r = next) {
         next = r->next;
+        ocr_close(r->fd);
         free(r);
     }
     fs->park.readings = NULL;

@@ -56,6 +56,7 @@ struct reading *reading_of_locked(struct ocr_fs *fs, struct node *n,
     r->node = node_ref(&fs->nodes, n);
     r->task.run = run;
     r->waiter.done = job_done;
+    r->fd = -1;
     r->begun_ms = ocr_now_ms();
     r->refs = 1; /* the pool's */
     r->next = fs->park.readings;
@@ -261,14 +262,15 @@ static bool wanted(struct reading *r)
 }
 
 /* W8: a file changed in the last two seconds has to stand still for a while
- * first. Other ages are old or nonsense, and never wait. */
+ * first. Other ages are old or nonsense, and never wait; nor does a file that
+ * was replaced meanwhile, since nobody writes to it any more. */
 static bool still_written(struct reading *r, const struct object *o)
 {
     const struct stamp stamp = stamp_of(&o->st);
     const int64_t age_ms = (ocr_wall_ns() - stamp.mtime_ns) / 1000000;
     const int64_t now = ocr_now_ms();
 
-    if (age_ms < 0 || age_ms >= QUIET_AGE_MS ||
+    if (age_ms < 0 || age_ms >= QUIET_AGE_MS || o->st.st_nlink == 0 ||
         now - r->begun_ms >= QUIET_MOST_MS)
         return false;
     if (!r->seen_ms || !stamp_equal(&r->seen, &stamp)) {
@@ -401,6 +403,37 @@ static enum step step_open(struct reading *r, int fd, struct object *o,
     return step;
 }
 
+/* The image, as it was kept open or by its names. */
+static int open_image(struct reading *r, struct object *o)
+{
+    const int fd = r->fd;
+    int rc;
+
+    if (fd < 0)
+        return attr_open(r->fs, r->node, true, o);
+    r->fd = -1;
+    atomic_fetch_sub(&r->fs->park.kept_fds, 1);
+    rc = attr_stat(r->fs, fd, o);
+    if (!rc)
+        return fd;
+    close(fd);
+    return rc;
+}
+
+/* Keeps the image open until the next step, so that one that is replaced over
+ * and over can be read. A few only: descriptors are few. */
+static void keep_image(struct reading *r, int fd)
+{
+    atomic_uint *kept = &r->fs->park.kept_fds;
+
+    if (atomic_fetch_add(kept, 1) < QUIET_FDS) {
+        r->fd = fd;
+        return;
+    }
+    atomic_fetch_sub(kept, 1);
+    close(fd);
+}
+
 static enum step step(struct reading *r, struct outcome *out)
 {
     struct ocr_fs *fs = r->fs;
@@ -411,14 +444,15 @@ static enum step step(struct reading *r, struct outcome *out)
 
     if (!wanted(r))
         return STEP_QUEUED;
-    fd = attr_open(fs, r->node, true, &o);
+    fd = open_image(r, &o);
     if (fd < 0) {
         errno = -fd;
         ocr_err_errno(&err, "cannot open the image");
     } else if ((rc = node_check_version(&fs->nodes, r->node, &o))) {
         ocr_err_set(&err, rc, "another version of the image");
     } else if (still_written(r, &o)) {
-        next = STEP_AGAIN;
+        keep_image(r, fd);
+        return STEP_AGAIN;
     } else {
         next = step_open(r, fd, &o, out, &err);
     }
@@ -441,6 +475,10 @@ static void run(struct hash_task *task)
     if (next == STEP_ANSWER)
         park_answer_all(r->fs, r, &out);
     text_unref(out.text);
+    if (r->fd >= 0) { /* nobody wanted it any more */
+        atomic_fetch_sub(&r->fs->park.kept_fds, 1);
+        r->fd = ocr_close(r->fd);
+    }
     unref(r);
 }
 

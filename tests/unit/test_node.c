@@ -242,6 +242,22 @@ static void an_unread_text_follows_its_image(void **state)
     node_unref(&t, n);
 }
 
+/* An unread text of a file that is gone, whose inode number was used again. */
+static void a_text_is_not_handed_to_another_file(void **state)
+{
+    struct object o = object(10, S_IFREG);
+    struct node *n = enter(t.root, "a.png", NODE_TEXT, &o), *other;
+
+    (void)state;
+    o.born_ns++;
+    o.st.st_ctim.tv_nsec++;
+    other = enter(t.root, "a.png", NODE_TEXT, &o);
+    assert_ptr_not_equal(n, other);
+    assert_true(n->retired);
+    node_unref(&t, other);
+    node_unref(&t, n);
+}
+
 static void a_read_text_stays_when_its_image_changes(void **state)
 {
     struct object o = object(10, S_IFREG);
@@ -461,6 +477,7 @@ int main(void)
         TEST(forget_frees_at_zero_only),
         TEST(many_nodes_are_found),
         TEST(an_unread_text_follows_its_image),
+        TEST(a_text_is_not_handed_to_another_file),
         TEST(a_read_text_stays_when_its_image_changes),
         TEST(other_bytes_are_another_node),
         TEST(one_node_has_one_size),
