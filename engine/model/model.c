@@ -15,7 +15,7 @@
 
 enum {
     CONFIG_BYTES_MAX = 1 << 20,
-    SAMPLES = 8,
+    SAMPLES = 4,
     SAMPLE_BYTES = 4096,
 };
 

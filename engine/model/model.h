@@ -28,7 +28,7 @@ struct ocr_model_folder {
     struct ocr_tokenizer *tokenizer; /* can build the prompt of a page */
     /* Names the folder's content: all bytes of its JSON files, type and shape
      * of every tensor that is used, small tensors whole and of large ones
-     * eight samples. The same weights in other files have the same. */
+     * four samples. The same weights in other files have the same. */
     char fingerprint[OCR_FINGERPRINT_SIZE];
     struct ocr_weights *weights; /* NULL once unmapped */
 };
