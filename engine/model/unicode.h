@@ -1,5 +1,9 @@
 /* engine/model/unicode.h - what splitting a text into words asks of Unicode.
  *
+ * Classes and forms are those of libutf8proc's version of Unicode (15.0 in
+ * Debian 12); a tokenizer library with a newer one splits differently only at
+ * characters that are new there.
+ *
  * Layer:   engine, inside engine/model.
  * Threads: no state. */
 #ifndef OCR_MODEL_UNICODE_H

@@ -70,13 +70,13 @@ static uint64_t print(struct header *h, struct ocr_buf *out)
     ocr_buf_puts(out, "{\"__metadata__\":{\"format\":\"pt\"}");
     for (unsigned i = 0; i < h->count; i++) {
         const struct entry *e = &h->entry[i];
+        const unsigned long long to = from + e->bytes;
 
         ocr_buf_printf(out,
                        ",\"model.%s.weight\":{\"dtype\":\"BF16\","
                        "\"shape\":[%s],\"data_offsets\":[%llu,%llu]}",
-                       e->name, e->shape, (unsigned long long)from,
-                       (unsigned long long)(from + e->bytes));
-        from += e->bytes;
+                       e->name, e->shape, (unsigned long long)from, to);
+        from = to;
     }
     ocr_buf_puts(out, "}");
     return from;
