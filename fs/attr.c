@@ -1,3 +1,4 @@
+#include "engine/base/io.h"
 #include "engine/finish.h"
 #include "fs/fs_i.h"
 
@@ -218,17 +219,22 @@ static void fill_real(struct ocr_fs *fs, const struct object *o,
 int attr_fill(struct ocr_fs *fs, struct node *n, const struct object *o, int fd,
               struct stat *st, double *timeout)
 {
-    bool exact;
+    const int64_t now = ocr_now_ms();
+    bool ask;
     int rc = 0;
 
     if (n->kind == NODE_REAL) {
         fill_real(fs, o, st, timeout);
         return 0;
     }
+    /* A listing is followed at once by a stat of each text, since what is not
+     * known has no time-out: one question is enough for both. */
     pthread_mutex_lock(&fs->nodes.lock);
-    exact = n->text.exact;
+    ask = !n->text.exact && now - n->text.asked_ms >= INDEX_AGE_MS;
+    if (ask)
+        n->text.asked_ms = now;
     pthread_mutex_unlock(&fs->nodes.lock);
-    if (!exact)
+    if (ask)
         rc = ask_index(fs, n, o, fd);
     fill_text(fs, n, st, timeout);
     return rc;

@@ -47,7 +47,8 @@ enum {
     FAILURES_LISTED = 20,  /* in status */
     FAILURES_RECENT = 256, /* remembered in memory */
     FAILURE_MEMORY_MS = 60 * 1000,
-    QUIET_FDS = 64, /* images kept open while they have to stand still */
+    INDEX_AGE_MS = 200, /* what the index said is asked again after this */
+    QUIET_FDS = 64,     /* images kept open while they have to stand still */
     KTHREAD_WAIT_MS = 1000, /* then EAGAIN: NFS asks again by itself */
 };
 #define TIMEOUT_S 1.0 /* of entries and attributes: folders are not watched */
@@ -192,6 +193,7 @@ struct node {
             struct ocr_digest digest;
             uint64_t size, sum;
             int64_t redone_ns;
+            int64_t asked_ms;        /* when the index was asked for the size */
             struct reading *reading; /* guarded by park.lock */
         } text;
         struct {

@@ -459,6 +459,8 @@ static bool check_locked(struct node *n, const struct object *o)
         return false;
     if (n->text.has_digest && !stamp_equal(&n->text.image.stamp, &now.stamp))
         return false;
+    if (!stamp_equal(&n->text.image.stamp, &now.stamp))
+        n->text.asked_ms = 0;
     n->text.image = now; /* the access time at least */
     return true;
 }
