@@ -1,10 +1,10 @@
+#include "engine/base/io.h"
 #include "fs/fs_i.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 enum {
@@ -192,6 +192,29 @@ static struct node *new_locked(struct nodes *t, enum node_kind kind,
     return n;
 }
 
+static void handle_close(struct handle *h)
+{
+    ocr_close(h->fd);
+    text_unref(h->text);
+    dir_free(h->dir);
+    free(h);
+}
+
+static void node_free(struct node *n)
+{
+    for (struct name *name = n->names, *next; name; name = next) {
+        next = name->next;
+        free(name);
+    }
+    for (struct handle *h = n->handles, *next; h; h = next) {
+        next = h->next;
+        handle_close(h);
+    }
+    if (n->kind == NODE_CONTROL)
+        text_unref(n->control.snapshot);
+    free(n);
+}
+
 /* Frees what nobody holds any more, and so on up the names. */
 static void release_locked(struct nodes *t, struct node *n)
 {
@@ -221,9 +244,8 @@ static void release_locked(struct nodes *t, struct node *n)
             parent->next_key = todo;
             todo = parent;
         }
-        if (n->kind == NODE_CONTROL)
-            text_unref(n->control.snapshot);
-        free(n);
+        n->names = NULL;
+        node_free(n);
     }
 }
 
@@ -254,19 +276,13 @@ int nodes_init(struct nodes *t, const struct object *root, int64_t now_ns)
     return 0;
 }
 
-/* Names and handles may still hold nodes: at the end everything goes. */
+/* After an unmount neither FORGET nor RELEASE need come: everything goes. */
 void nodes_release(struct nodes *t)
 {
     for (size_t i = 0; t->by_id && i < t->size; i++) {
         for (struct node *n = t->by_id[i], *next; n; n = next) {
             next = n->next_id;
-            for (struct name *name = n->names, *after; name; name = after) {
-                after = name->next;
-                free(name);
-            }
-            if (n->kind == NODE_CONTROL)
-                text_unref(n->control.snapshot);
-            free(n);
+            node_free(n);
         }
     }
     free(t->by_id);
@@ -666,11 +682,7 @@ void handle_free(struct nodes *t, struct handle *h)
     h->node->refs--;
     release_locked(t, h->node);
     pthread_mutex_unlock(&t->lock);
-    if (h->fd >= 0)
-        close(h->fd);
-    text_unref(h->text);
-    dir_free(h->dir);
-    free(h);
+    handle_close(h);
 }
 
 struct text *node_open_text(struct nodes *t, struct node *n)

@@ -372,6 +372,20 @@ static void open_handles_keep_node_and_text(void **state)
     assert_int_equal(t.count, 1);
 }
 
+/* The leak checker judges: an unmount sends neither FORGET nor RELEASE. */
+static void what_is_open_at_the_end_is_closed(void **state)
+{
+    const struct object o = object(10, S_IFREG);
+    struct node *n = enter(t.root, "a.png", NODE_TEXT, &o);
+    struct text *a = text("12345");
+
+    (void)state;
+    assert_non_null(handle_new(&t, n, -1, a, NULL));
+    assert_non_null(handle_new(&t, n, dup(0), NULL, NULL));
+    node_count(&t, n);
+    text_unref(a);
+}
+
 static void an_unlinked_open_file_can_be_asked(void **state)
 {
     const struct object o = object(10, S_IFREG);
@@ -484,6 +498,7 @@ int main(void)
         TEST(a_text_is_never_longer_than_what_was_shown),
         TEST(one_node_has_one_text),
         TEST(open_handles_keep_node_and_text),
+        TEST(what_is_open_at_the_end_is_closed),
         TEST(an_unlinked_open_file_can_be_asked),
         TEST(cached_pages_are_kept_for_settled_files_only),
         TEST(numbers_keep_the_order_of_inodes),
