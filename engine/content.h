@@ -21,7 +21,10 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-enum { OCR_SECRET_BYTES = 192, OCR_DIGEST_BYTES = 16 };
+enum {
+    OCR_SECRET_BYTES = 192,
+    OCR_DIGEST_BYTES = 16
+};
 #define OCR_CONTENT_MEMFD_MAX ((uint64_t)64 << 20)
 #define OCR_CONTENT_MAX ((uint64_t)1 << 30) /* larger files: too-large */
 

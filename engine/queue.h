@@ -51,7 +51,7 @@ struct ocr_result {
     enum ocr_kind kind; /* NONE: text */
     const char *text;   /* finished Markdown, borrowed during the callback */
     size_t len;
-    unsigned flags;       /* OCR_TEXT_* */
+    unsigned flags; /* OCR_TEXT_* */
     unsigned pages;
     const char *sentence; /* why, if kind is set */
 };
@@ -79,8 +79,7 @@ struct ocr_queue_hooks {
                      const char *label, const struct ocr_result *result);
     /* The bytes of this job were dropped and are needed now: load them, not
      * here but in another thread, and call ocr_queue_supply. */
-    void (*reload)(void *arg, const struct ocr_job_key *key,
-                   const char *label);
+    void (*reload)(void *arg, const struct ocr_job_key *key, const char *label);
 };
 
 /* Starts the queue's thread; no engine yet. Strings of config are copied. */
@@ -89,8 +88,7 @@ int ocr_queue_open(struct ocr_queue **out,
                    const struct ocr_queue_hooks *hooks, struct ocr_err *err);
 
 /* Starts or finds the engine and waits for its HELLO, at most timeout_ms. */
-int ocr_queue_connect(struct ocr_queue *q, int timeout_ms,
-                      struct ocr_err *err);
+int ocr_queue_connect(struct ocr_queue *q, int timeout_ms, struct ocr_err *err);
 
 /* Takes the secret and waits for one content. The fd of *content becomes the
  * queue's on success (also if the job exists already). `label` (copied) is
@@ -103,8 +101,7 @@ int ocr_queue_join(struct ocr_queue *q, const struct ocr_job_key *key,
                    struct ocr_waiter *waiter, struct ocr_err *err);
 
 /* Joins the job of `key` if there is one: true. */
-bool ocr_queue_join_existing(struct ocr_queue *q,
-                             const struct ocr_job_key *key,
+bool ocr_queue_join_existing(struct ocr_queue *q, const struct ocr_job_key *key,
                              enum ocr_priority priority,
                              struct ocr_waiter *waiter);
 
@@ -151,8 +148,8 @@ void ocr_queue_stats(struct ocr_queue *q, struct ocr_queue_stats *out);
 /* Calls `visit` for every job in the engine, with its age; under the lock, so
  * visit only copies. */
 void ocr_queue_visit(struct ocr_queue *q,
-                     void (*visit)(void *arg, const char *label,
-                                   int64_t age_ms, enum ocr_priority priority),
+                     void (*visit)(void *arg, const char *label, int64_t age_ms,
+                                   enum ocr_priority priority),
                      void *arg);
 
 #endif

@@ -25,8 +25,8 @@ if ! [ -r /dev/fuse ]; then
 fi
 
 show mkdir "$texts"
-show ocrfs $scans "$texts" -o lang=eng+deu+fra,cache="$dir/cache",engine_idle=5
+show ocrfs $scans "$texts" -o lang=eng+deu,cache="$dir/cache",engine_idle=5
 show ls -l "$texts"
 show cat "$texts/receipt.jpg.md"
-show grep -rniE 'total|betrag|montant' --include='*.md' "$texts"
+show grep -rniE 'total|betrag' --include='*.md' "$texts"
 show fusermount3 -u "$texts"

@@ -29,9 +29,8 @@ void ocr_buf_reset(struct ocr_buf *buf);
 void ocr_buf_add(struct ocr_buf *buf, const void *bytes, size_t len);
 void ocr_buf_puts(struct ocr_buf *buf, const char *text);
 void ocr_buf_putc(struct ocr_buf *buf, char c);
-__attribute__((format(printf, 2, 3))) void ocr_buf_printf(struct ocr_buf *buf,
-                                                          const char *format,
-                                                          ...);
+__attribute__((format(printf, 2, 3))) void
+ocr_buf_printf(struct ocr_buf *buf, const char *format, ...);
 
 /* Shortens to `len` bytes; no-op if it is shorter already. */
 void ocr_buf_truncate(struct ocr_buf *buf, size_t len);

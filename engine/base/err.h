@@ -40,7 +40,10 @@ struct ocr_err {
     char text[512]; /* one sentence, no newline, NUL-terminated */
 };
 
-#define OCR_ERR_INIT {0}
+#define OCR_ERR_INIT                                                           \
+    {                                                                          \
+        0                                                                      \
+    }
 
 /* Sets code and sentence unless `err` holds one already. Returns `code`, so
  * that one line reports and leaves: return ocr_err_set(err, -EINVAL, "..."). */
@@ -49,9 +52,8 @@ ocr_err_set(struct ocr_err *err, int code, const char *format, ...);
 
 /* The same with ": <text of errno>" behind the sentence; returns -errno. Call
  * it before anything else can change errno. */
-__attribute__((format(printf, 2, 3))) int ocr_err_errno(struct ocr_err *err,
-                                                        const char *format,
-                                                        ...);
+__attribute__((format(printf, 2, 3))) int
+ocr_err_errno(struct ocr_err *err, const char *format, ...);
 
 /* The same for a kind; the code is ocr_kind_errno(kind). */
 __attribute__((format(printf, 3, 4))) int

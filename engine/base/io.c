@@ -11,8 +11,8 @@ ssize_t ocr_pread_full(int fd, void *buf, size_t len, off_t at)
     size_t done = 0;
 
     while (done < len) {
-        const ssize_t n = pread(fd, (char *)buf + done, len - done,
-                                at + (off_t)done);
+        const ssize_t n =
+            pread(fd, (char *)buf + done, len - done, at + (off_t)done);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
@@ -29,8 +29,8 @@ int ocr_pwrite_full(int fd, const void *buf, size_t len, off_t at)
     size_t done = 0;
 
     while (done < len) {
-        const ssize_t n = pwrite(fd, (const char *)buf + done, len - done,
-                                 at + (off_t)done);
+        const ssize_t n =
+            pwrite(fd, (const char *)buf + done, len - done, at + (off_t)done);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)

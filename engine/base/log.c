@@ -9,7 +9,9 @@
 #include <syslog.h>
 #include <unistd.h>
 
-enum { LINE_MAX_BYTES = 2048 };
+enum {
+    LINE_MAX_BYTES = 2048
+};
 
 /* Set before threads start, read-only afterwards. */
 static const char *log_program = "ocrfs";
@@ -74,10 +76,10 @@ void ocr_log(enum ocr_log_level level, const char *format, ...)
     vsnprintf(raw, sizeof raw, format, args);
     va_end(args);
     if (!log_syslog)
-        used = (size_t)snprintf(line, 80, "%.60s: %s", log_program,
-                                words[level]);
-    used += ocr_log_escape(line + used, sizeof line - used - 1, raw,
-                           strlen(raw));
+        used =
+            (size_t)snprintf(line, 80, "%.60s: %s", log_program, words[level]);
+    used +=
+        ocr_log_escape(line + used, sizeof line - used - 1, raw, strlen(raw));
     if (log_syslog) {
         syslog(priorities[level], "%s", line);
         return;
