@@ -10,7 +10,7 @@
 enum {
     TABLE_BEGIN = 1024, /* buckets, a power of two */
     NAMES_MAX = 4096,   /* of one node; then the oldest go */
-    SETTLED_NS = 2 * 1000 * 1000 * 1000LL - 1,
+    SETTLED_NS = 2LL * 1000 * 1000 * 1000 - 1,
 };
 
 /* ---- texts ----------------------------------------------------------- */

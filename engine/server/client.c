@@ -32,7 +32,7 @@ static void keep_outgoing(struct client *c, const struct ocr_message *header,
         return;
     }
     memcpy(&o->header, header, offsetof(struct ocr_message, payload));
-    if (header->length)
+    if (payload)
         memcpy(o->payload, payload, header->length);
     o->next = NULL;
     if (c->last_out)
@@ -118,7 +118,7 @@ void client_greet(struct server *s, struct client *c)
              s->ops->device(s->recogniser), s->ops->name, OCR_VERSION);
     /* Each client may fill the recogniser and have as much again decoded
      * ahead; who is served first is decided page by page. */
-    m.value = 2 * s->capacity;
+    m.value = (uint64_t)2 * s->capacity;
     m.length = (uint32_t)strlen(payload);
     client_send(c, &m, payload, -1);
     c->ready_sent = true;

@@ -271,7 +271,7 @@ static void loop(struct server *s)
     for (;;) {
         const size_t need = 2 + count_clients(s);
 
-        if (need > room) {
+        if (!fds || need > room) {
             struct pollfd *more = realloc(fds, (need + 8) * sizeof *fds);
 
             if (!more)

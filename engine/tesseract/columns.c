@@ -469,7 +469,7 @@ int columns_divide(const struct page *page, struct tess_word **words, size_t n,
                    int (*each)(void *arg, struct tess_word **words, size_t n),
                    void *arg)
 {
-    struct tess_box gap;
+    struct tess_box gap = {0};
     size_t sizes[4];
     int code;
 

@@ -38,7 +38,7 @@ static void grid_fill(struct grid *grid, const struct tess_box *box)
     y1 = y1 >= grid->height ? grid->height - 1 : y1;
     for (int y = y0; y <= y1 && x0 <= x1; y++)
         memset(grid->ink + (size_t)y * (size_t)grid->width + x0, 1,
-               (size_t)(x1 - x0 + 1));
+               (size_t)(x1 - x0) + 1);
 }
 
 /* A rule across a gap ties its two sides together. */

@@ -142,8 +142,10 @@ float tess_blob_size(PIX *ink)
             heights[used++] = h;
     }
     if (used >= 4) {
+        const int middle = used / 2;
+
         qsort(heights, (size_t)used, sizeof(*heights), by_value);
-        size = (float)heights[used / 2];
+        size = (float)heights[middle];
     }
     free(heights);
     boxaDestroy(&blobs);

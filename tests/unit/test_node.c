@@ -212,12 +212,12 @@ static void many_nodes_are_found(void **state)
 
     (void)state;
     for (int i = 0; i < COUNT; i++) {
-        const struct object o = object((ino_t)(100 + i), S_IFREG);
+        const struct object o = object((ino_t)i + 100, S_IFREG);
 
         n[i] = enter(t.root, "x", NODE_REAL, &o);
     }
     for (int i = 0; i < COUNT; i++) {
-        const struct object o = object((ino_t)(100 + i), S_IFREG);
+        const struct object o = object((ino_t)i + 100, S_IFREG);
 
         assert_ptr_equal(node_get(&t, n[i]->id), n[i]);
         assert_ptr_equal(enter(t.root, "x", NODE_REAL, &o), n[i]);
