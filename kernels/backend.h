@@ -26,9 +26,10 @@
  *
  * Layer:   kernels. The plugin links nothing of the engine: it logs by
  *          callback.
- * Threads: all calls from one thread, the engine's backend thread; each but
- *          open and poll returns at once, work goes on elsewhere. Callbacks
- *          come from any thread.
+ * Threads: all calls but wake from one thread, the engine's backend thread;
+ *          each but open, poll and close returns at once, work goes on
+ *          elsewhere, in the order of the submits. Callbacks come from any
+ *          thread, one at a time.
  * Errors:  0 or negative errno and a sentence; what fails later is an event,
  *          OCR_EVENT_FAILED for that page alone, or OCR_EVENT_LOST if the
  *          device is gone for good. */
@@ -84,44 +85,70 @@ struct ocr_backend_plan {
     uint32_t max_patches;
     enum ocr_kv_type kv_type;
     uint64_t weight_bytes, kv_bytes, workspace_bytes;
+    char device[64]; /* what works, for people: "avx512, 2 threads" */
 };
 
 /* How ids are chosen. Temperature 0: the largest logit, the lowest id among
- * equals. Else Philox(seed, page_hash, position) draws from the top_p mass. */
+ * equals. Else the logits are divided by the temperature; ids less likely than
+ * 2^-32 of the best are left out; of the others, ordered by probability and
+ * then by id, the first whose sum reaches top_p are kept, and a number drawn
+ * evenly from 0..1 chooses among them in that order. The number is the first
+ * word of Philox4x32-10 with counter {position, 0, page_hash, page_hash >> 32}
+ * and key {seed, seed >> 32}, without its lowest 8 bits, times 2^-24. */
 struct ocr_sampler {
     float temperature;
     float top_p;              /* 1: all */
-    float repetition_penalty; /* 1: none; over generated ids only */
+    float repetition_penalty; /* 1: none; over generated ids only: a logit
+                                 above 0 is divided by it, others multiplied */
     uint64_t seed;
     uint64_t page_hash;
+};
+
+/* What tests make go wrong. */
+enum ocr_fault {
+    OCR_FAULT_NONE,
+    OCR_FAULT_NAN,  /* the residual stream of fault_page becomes NaN */
+    OCR_FAULT_HANG, /* work on fault_page goes on until it is cancelled */
+    OCR_FAULT_LOST, /* the device is gone when fault_page is worked on */
 };
 
 /* Taps: what tests and traces may look at; NULL for none. */
 struct ocr_taps {
     void *arg;
-    /* Logits of one step, fp32 [vocab], before penalty and temperature. */
+    /* Logits of one step, fp32 [vocab], before penalty and temperature;
+     * `position` is that of the id they choose. */
     void (*logits)(void *arg, uint64_t page, uint32_t position,
                    const float *logits, uint32_t vocab);
     /* Features of a page, fp32 [tokens][hidden]. */
     void (*features)(void *arg, uint64_t page, const float *features,
                      uint32_t tokens, uint32_t hidden);
-    /* Residual stream behind a layer, fp32 [rows][hidden]; vision layers count
-     * from 0, text layers from 1000. */
+    /* Residual stream behind a layer, fp32 [rows][hidden], from patch or token
+     * `first` on; vision layers count from 0, text layers from 1000. */
     void (*layer)(void *arg, uint64_t page, unsigned layer,
-                  const float *residual, uint32_t rows, uint32_t hidden);
-    bool hashes; /* events carry a 64-bit hash of each step's logits */
+                  const float *residual, uint32_t first, uint32_t rows,
+                  uint32_t hidden);
+    bool hashes; /* events carry ocr_logits_hash of each step's logits */
+    enum ocr_fault fault;
+    uint64_t fault_page;
+    uint32_t fault_at; /* NAN: in the step that chooses this generated id; 0 is
+                          the prefill's */
 };
 
+/* The sum over i of mix(i << 32 | bits of logits[i]), mix being the finaliser
+ * of splitmix64: in any order the same, so a device can make it, too. */
+uint64_t ocr_logits_hash(const float *logits, uint32_t count);
+
 struct ocr_slot_config {
-    uint64_t page;          /* whose features replace the image tokens */
+    uint64_t page;          /* unique; its features replace image tokens */
     const uint32_t *prompt; /* borrowed until slot_close */
     uint32_t prompt_len;
     uint32_t max_tokens; /* generated at most */
     uint32_t stop_ids[OCR_STOP_IDS];
     uint32_t stop_count;
     struct ocr_sampler sampler;
-    /* Teacher forcing: these ids are taken instead of the sampler's and the
-     * page ends with the last; borrowed until slot_close; NULL: none. */
+    /* Teacher forcing: these ids are taken instead of the sampler's, stop ids
+     * among them, and the page ends with the last; borrowed until slot_close;
+     * NULL: none. */
     const uint32_t *forced;
     uint32_t forced_len;
     uint32_t forced_length; /* go on to this many ids past stop ids; 0: no */
@@ -130,12 +157,16 @@ struct ocr_slot_config {
 enum ocr_event_type {
     OCR_EVENT_ENCODED,   /* of submit_encode */
     OCR_EVENT_PREFILLED, /* of submit_prefill; with the first id if it was the
-                            last chunk */
+                            last chunk and that id is no stop id. DONE follows
+                            with the same ticket if the page ends there */
     OCR_EVENT_TOKENS,    /* of submit_decode: new ids of one slot */
     OCR_EVENT_DONE,      /* the slot ended: its last ids, the stop id is not
                             among them */
-    OCR_EVENT_STEP,      /* submit_decode is through for all its slots */
-    OCR_EVENT_FAILED,    /* this page failed alone: the sentence says why */
+    OCR_EVENT_STEP,      /* submit_decode is through for all its slots; always
+                            the last event of its ticket */
+    OCR_EVENT_FAILED,    /* this page failed alone: the sentence says why. Every
+                            later encode and prefill of it gives FAILED, too;
+                            decodes skip it */
     OCR_EVENT_LOST,      /* the device is gone: end this process */
 };
 
@@ -167,6 +198,8 @@ struct ocr_backend_ops {
     int (*set_taps)(struct ocr_backend *b, const struct ocr_taps *taps,
                     struct ocr_err *err);
 
+    /* -EBUSY if the slot is open, -E2BIG if prompt and max_tokens exceed what
+     * the plan holds. */
     int (*slot_open)(struct ocr_backend *b, unsigned slot,
                      const struct ocr_slot_config *config, struct ocr_err *err);
     /* After its last event; its features and state are forgotten. */
@@ -176,9 +209,13 @@ struct ocr_backend_ops {
      * tokens 16 i to 16 i + 15. */
     uint32_t *(*block_table)(struct ocr_backend *b, unsigned slot);
 
-    /* `rgb` [height][width][3] after resizing, both sides multiples of the
-     * patch; borrowed until the event. The features stay until slot_close of
-     * the slot that has this page. */
+    /* All submits: -EAGAIN when as many are under way as events can be kept
+     * for (4 a slot at least); poll, then try again.
+     *
+     * `rgb` [height][width][3] after resizing, both sides multiples of the
+     * patch; borrowed until the event. The page's slot is open and its prompt
+     * has as many image tokens as this gives. The features stay until
+     * slot_close. */
     int (*submit_encode)(struct ocr_backend *b, uint64_t ticket, uint64_t page,
                          const uint8_t *rgb, uint32_t width, uint32_t height,
                          struct ocr_err *err);
@@ -199,9 +236,13 @@ struct ocr_backend_ops {
     void (*cancel)(struct ocr_backend *b, uint64_t page);
 
     /* Takes up to `room` events; waits at most timeout_ms (-1: until one
-     * comes) if there is none. Returns the number taken. */
+     * comes, or wake) if there is none. Returns the number taken. */
     int (*poll)(struct ocr_backend *b, struct ocr_event *events, int room,
                 int timeout_ms);
+
+    /* Makes the poll that waits, or else the next one, return at once. Any
+     * thread. */
+    void (*wake)(struct ocr_backend *b);
 
     /* Ends what runs, frees all. NULL is a no-op. */
     void (*close)(struct ocr_backend *b);

@@ -98,4 +98,8 @@ struct ocr_model {
 /* Row `row` of `t` as fp32 into out[cols]; exact for every dtype. */
 void ocr_tensor_row(const struct ocr_tensor *t, uint32_t row, float *out);
 
+/* The same for columns first .. first + count - 1. */
+void ocr_tensor_part(const struct ocr_tensor *t, uint32_t row, uint32_t first,
+                     uint32_t count, float *out);
+
 #endif

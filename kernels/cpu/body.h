@@ -1,0 +1,305 @@
+/* kernels/cpu/body.h - the inner loops in terms of v16.h; isa_*.c include it.
+ *
+ * Layer:   kernels/cpu, private.
+ * Threads: no state. */
+#include "kernels/cpu/isa.h"
+
+/* BODY_ROWS and BODY_PAIR_ROWS, both at most 6: rows whose sums stay in
+ * registers, with one panel and with two. */
+
+enum {
+    BODY_SUMS =
+        BODY_ROWS > 2 * BODY_PAIR_ROWS ? BODY_ROWS : 2 * BODY_PAIR_ROWS,
+};
+
+/* Input k of a tile for 16 outputs, as floats. */
+V16_FN struct v16 tile_input(const void *tile, unsigned k,
+                             enum cpu_format format)
+{
+    const size_t at = (size_t)k * CPU_LANES;
+
+    if (format == CPU_FP32)
+        return v_load((const float *)tile + at);
+    if (format == CPU_INT8)
+        return v_int8((const int8_t *)tile + at);
+    if (k & 1)
+        return v_upper((const uint16_t *)tile + at - CPU_LANES);
+    return v_lower((const uint16_t *)tile + at);
+}
+
+V16_FN size_t tile_bytes(enum cpu_format format)
+{
+    const size_t n = (size_t)CPU_TILE * CPU_LANES;
+
+    return format == CPU_FP32 ? 4 * n : format == CPU_BF16 ? 2 * n : n;
+}
+
+/* One chain of a tile: the inputs first, first + 2, ... for `rows` rows and
+ * one or two panels. */
+V16_FN void chain(struct v16 sum[], const float *a, size_t stride,
+                  unsigned rows, unsigned panels, const void *const tile[2],
+                  unsigned first, enum cpu_format format)
+{
+    for (unsigned i = 0; i < rows * panels; i++)
+        sum[i] = v_zero();
+    for (unsigned k = first; k < CPU_TILE; k += 2) {
+        struct v16 b[2];
+
+        b[0] = tile_input(tile[0], k, format);
+        if (panels == 2)
+            b[1] = tile_input(tile[1], k, format);
+#pragma GCC unroll 12
+        for (unsigned r = 0; r < rows; r++) {
+            const struct v16 x = v_set1(a[r * stride + k]);
+#pragma GCC unroll 2
+            for (unsigned p = 0; p < panels; p++)
+                sum[r * panels + p] =
+                    format == CPU_FP32
+                        ? v_fma(x, b[p], sum[r * panels + p])
+                        : v_fma_exact(x, b[p], sum[r * panels + p]);
+        }
+    }
+}
+
+V16_FN void mul_rows(float *c, size_t ldc, const float *a, size_t stride, unsigned rows,
+                     unsigned panels, const void *p, const void *q,
+                     unsigned tiles, enum cpu_format format)
+{
+    const size_t step = tile_bytes(format);
+
+    for (unsigned r = 0; r < rows; r++)
+        for (unsigned i = 0; i < panels; i++)
+            v_store(c + r * ldc + i * 16, v_zero());
+    for (unsigned t = 0; t < tiles; t++) {
+        const void *const tile[2] = {(const char *)p + t * step,
+                                     panels == 2 ? (const char *)q + t * step
+                                                 : NULL};
+        struct v16 even[BODY_SUMS], odd[BODY_SUMS];
+
+        chain(even, a + t * CPU_TILE, stride, rows, panels, tile, 0, format);
+        chain(odd, a + t * CPU_TILE, stride, rows, panels, tile, 1, format);
+#pragma GCC unroll 12
+        for (unsigned r = 0; r < rows; r++)
+#pragma GCC unroll 2
+            for (unsigned i = 0; i < panels; i++) {
+                float *at = c + r * ldc + i * 16;
+                const unsigned n = r * panels + i;
+
+                v_store(at, v_add(v_load(at), v_add(even[n], odd[n])));
+            }
+    }
+}
+
+/* The rows left over have loops of their own, so that all counts are known to
+ * the compiler. */
+#define BODY_CASE(n)                                                           \
+    case n:                                                                    \
+        if (n < at_once)                                                       \
+            mul_rows(c, ldc, a, stride, n, panels, p, q, tiles, format);            \
+        break;
+V16_FN void mul_rest(float *c, size_t ldc, const float *a, size_t stride, unsigned rows,
+                     unsigned at_once, unsigned panels, const void *p,
+                     const void *q, unsigned tiles, enum cpu_format format)
+{
+    switch (rows) {
+        BODY_CASE(1)
+        BODY_CASE(2)
+        BODY_CASE(3)
+        BODY_CASE(4)
+        BODY_CASE(5)
+    }
+}
+
+V16_FN void mul_panels(float *c, size_t ldc, const float *a, size_t stride, unsigned rows,
+                       unsigned at_once, unsigned panels, const void *p,
+                       const void *q, unsigned tiles, enum cpu_format format)
+{
+    size_t r = 0;
+
+    for (; r + at_once <= rows; r += at_once)
+        mul_rows(c + r * ldc, ldc, a + r * stride, stride, at_once, panels, p,
+                 q, tiles, format);
+    mul_rest(c + r * ldc, ldc, a + r * stride, stride, rows - (unsigned)r, at_once,
+             panels, p, q, tiles, format);
+}
+
+/* Two panels together where that has registers, or where there are few rows:
+ * then memory is the limit, and two streams of it are faster than one. */
+V16_FN void mul_format(float *c, size_t ldc, const void *a, size_t stride, unsigned rows,
+                       const void *p, const void *q, unsigned tiles,
+                       enum cpu_format format)
+{
+    if (q && (BODY_PAIR_ROWS * 2 >= BODY_ROWS || rows <= BODY_PAIR_ROWS)) {
+        mul_panels(c, ldc, a, stride / sizeof(float), rows, BODY_PAIR_ROWS, 2, p, q,
+                   tiles, format);
+        return;
+    }
+    mul_panels(c, ldc, a, stride / sizeof(float), rows, BODY_ROWS, 1, p, NULL, tiles,
+               format);
+    if (q)
+        mul_panels(c + 16, ldc, a, stride / sizeof(float), rows, BODY_ROWS, 1, q,
+                   NULL, tiles, format);
+}
+
+V16_OUT void mul(float *c, size_t ldc, const void *a, size_t stride, unsigned rows,
+                 const void *p, const void *q, unsigned tiles,
+                 enum cpu_format format)
+{
+    if (format == CPU_BF16)
+        mul_format(c, ldc, a, stride, rows, p, q, tiles, CPU_BF16);
+    else if (format == CPU_FP32)
+        mul_format(c, ldc, a, stride, rows, p, q, tiles, CPU_FP32);
+    else
+        mul_format(c, ldc, a, stride, rows, p, q, tiles, CPU_INT8);
+}
+
+V16_FN void put16(void *row, enum cpu_rows kind, unsigned i, struct v16 x)
+{
+    if (kind == CPU_ROWS_BF16)
+        v_store_bf16((uint16_t *)row + i, x);
+    else
+        v_store((float *)row + i, kind == CPU_ROWS_FP32 ? x : v_round(x));
+}
+
+V16_FN struct v16 silu(struct v16 x)
+{
+    const struct v16 one = v_set1(1);
+
+    return v_div(x, v_add(one, v_exp(v_sub(v_zero(), x))));
+}
+
+V16_FN void finish_swiglu(const struct cpu_finish *f, void *row, float *c,
+                          unsigned at, unsigned columns)
+{
+    put16(row, f->rows, at / 2, v_mul(silu(v_load(c)), v_load(c + 16)));
+    if (at + 32 >= columns && (at / 2 + 16) % CPU_TILE)
+        put16(row, f->rows, at / 2 + 16, v_zero());
+}
+
+V16_OUT void finish(const struct cpu_finish *f, float *c, unsigned rows,
+                    unsigned at, unsigned columns)
+{
+    for (unsigned r = 0; r < rows; r++, c += 32) {
+        char *row = (char *)f->out + r * f->stride;
+
+        if (f->scale)
+            for (unsigned i = 0; i < 32 && at + i < columns; i += 16)
+                v_store(c + i, v_mul(v_load(c + i), v_load(f->scale + at + i)));
+        if (f->kind == CPU_SWIGLU) {
+            finish_swiglu(f, row, c, at, columns);
+            continue;
+        }
+        for (unsigned i = 0; i < 32 && at + i < columns; i += 16) {
+            float *out = (float *)(void *)row + at + i;
+            const unsigned n = columns - at - i;
+            struct v16 x = v_load(c + i);
+
+            if (f->kind == CPU_ADD)
+                x = v_add(v_load_n(out, n), x);
+            v_store_n(out, x, n);
+        }
+    }
+}
+
+V16_OUT void to_row(void *dst, enum cpu_rows kind, const float *src, unsigned n)
+{
+    const unsigned end = (n + CPU_TILE - 1) / CPU_TILE * CPU_TILE;
+
+    for (unsigned i = 0; i < end; i += 16)
+        put16(dst, kind, i, i < n ? v_load_n(src + i, n - i) : v_zero());
+}
+
+V16_OUT void rmsnorm(float *y, const float *x, const float *g, unsigned n,
+                     float eps)
+{
+    struct v16 sum = v_zero(), inv;
+
+    for (unsigned i = 0; i < n; i += 16) {
+        const struct v16 v = v_load_n(x + i, n - i);
+        sum = v_fma(v, v, sum);
+    }
+    inv = v_set1(1.0f / sqrtf(v_sum(sum) / (float)n + eps));
+    for (unsigned i = 0; i < n; i += 16)
+        v_store_n(y + i,
+                  v_mul(v_mul(v_load_n(x + i, n - i), inv),
+                        v_load_n(g + i, n - i)),
+                  n - i);
+}
+
+V16_OUT void rope(float *x, const float *cosine, const float *sine, unsigned n)
+{
+    const unsigned half = n / 2;
+
+    for (unsigned i = 0; i < half; i += 16) {
+        const unsigned m = half - i;
+        const struct v16 a = v_load_n(x + i, m), b = v_load_n(x + half + i, m);
+        const struct v16 c = v_load_n(cosine + i, m);
+        const struct v16 s = v_load_n(sine + i, m);
+
+        v_store_n(x + i, v_sub(v_mul(a, c), v_mul(b, s)), m);
+        v_store_n(x + half + i, v_add(v_mul(b, c), v_mul(a, s)), m);
+    }
+}
+
+V16_OUT float softmax(void *p, enum cpu_rows kind, float *s, unsigned n,
+                      unsigned end, float scale, float *max)
+{
+    const struct v16 by = v_set1(scale);
+    const unsigned all = (n + 15) / 16 * 16;
+    struct v16 most = v_set1(-3.4e38f), sum = v_zero();
+
+    for (unsigned i = n; i < all; i++)
+        s[i] = -3.4e38f / (scale > 1 ? scale : 1);
+    for (unsigned i = 0; i < all; i += 16) {
+        const struct v16 x = v_mul(v_load(s + i), by);
+        v_store(s + i, x);
+        most = v_max(x, most);
+    }
+    *max = v_largest(most);
+    most = v_set1(*max);
+    for (unsigned i = 0; i < all; i += 16)
+        v_store(s + i, v_exp(v_sub(v_load(s + i), most)));
+    for (unsigned i = n; i < all; i++)
+        s[i] = 0;
+    for (unsigned i = 0; i < end; i += 16) {
+        const struct v16 x = i < all ? v_load(s + i) : v_zero();
+        sum = v_add(sum, x);
+        put16(p, kind, i, x);
+    }
+    return v_sum(sum);
+}
+
+V16_OUT void merge(float *acc, const float *add, unsigned n, float alpha,
+                   float beta)
+{
+    const struct v16 a = v_set1(alpha), b = v_set1(beta);
+
+    for (unsigned i = 0; i < n; i += 16) {
+        const struct v16 x = v_mul(v_load_n(acc + i, n - i), a);
+        v_store_n(acc + i, v_fma(v_load_n(add + i, n - i), b, x), n - i);
+    }
+}
+
+V16_OUT float exp_one(float x)
+{
+    float f[16];
+
+    if (x == 0)
+        return 1;
+    v_store(f, v_exp(v_set1(x)));
+    return f[0];
+}
+
+V16_OUT void silu_mul(float *y, const float *gate, const float *up, unsigned n)
+{
+    for (unsigned i = 0; i < n; i += 16)
+        v_store_n(y + i,
+                  v_mul(silu(v_load_n(gate + i, n - i)),
+                        v_load_n(up + i, n - i)),
+                  n - i);
+}
+
+#define BODY_ISA                                                               \
+    .mul = mul, .finish = finish, .to_row = to_row, .rmsnorm = rmsnorm,        \
+    .rope = rope, .softmax = softmax, .merge = merge, .exp = exp_one,          \
+    .silu_mul = silu_mul
