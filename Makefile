@@ -47,8 +47,9 @@ obj      = $(patsubst %,$(OUT)/%.o,$(1))
 BASE    := $(wildcard engine/base/*.c)
 SHARED  := $(BASE) $(wildcard engine/*.c)
 CLIENT  := $(SHARED) $(wildcard engine/client/*.c) $(wildcard cache/*.c)
+KERNELS := $(wildcard kernels/*.c kernels/cpu/*.c)
 SERVER  := $(SHARED) $(wildcard engine/image/*.c engine/finish/*.c engine/server/*.c) \
-           $(if $(MODEL),$(wildcard engine/model/*.c))
+           $(if $(MODEL),$(wildcard engine/model/*.c)) $(KERNELS)
 PLUGIN  := $(BASE) $(wildcard engine/tesseract/*.c)
 FS      := $(wildcard fs/*.c)
 UNIT    := $(patsubst %.c,$(OUT)/%,$(wildcard tests/unit/test_*.c))
@@ -99,6 +100,8 @@ $(OUT)/tests/tools/ocr-cat: $(call obj,$(BASE) $(wildcard engine/image/*.c engin
 $(OUT)/tests/tools/ocr-cat: TOOL_LIBS = $(IMG_LIBS) -ldl
 
 $(OUT)/fs/%.c.o $(OUT)/tests/%.c.o: CPP_PKGS = $(call pkg,--cflags fuse3)
+# Bits must not depend on what a compiler makes of a * b + c.
+$(OUT)/kernels/%.c.o: CPP_PKGS = -ffp-contract=off
 $(OUT)/engine/tesseract/%.c.o: CPP_PKGS = $(call pkg,--cflags $(TESS_PKGS))
 $(VERSIONED): CPP_VERSION = -DOCR_VERSION='"$(VERSION)"'
 $(VERSIONED): $(OUT)/version
@@ -158,7 +161,7 @@ ARROWS := fs:engine fs:engine/client fs:cache engine/client:engine \
     engine:engine/image/image.h engine/finish:engine/finish.h engine/finish:engine/protocol.h \
     engine/tesseract:engine/recogniser.h engine/tesseract:engine/image/image.h \
     engine/server:engine engine/server:engine/image/image.h engine/server:kernels engine/server:engine/model \
-    engine/model:kernels
+    engine/model:kernels kernels/cpu:kernels
 # folder:prefix of system headers that are its own.
 OWNERS := fs:fuse cache:sqlite3 engine/image:png engine/image:jpeglib engine/model:utf8proc \
     engine/tesseract:tesseract engine/tesseract:leptonica

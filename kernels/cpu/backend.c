@@ -38,9 +38,10 @@ static struct ocr_event event_of(const struct ocr_backend *b,
     };
 }
 
-__attribute__((format(printf, 4, 5))) static void
-fail(struct ocr_backend *b, const struct cpu_work *w, struct cpu_slot *s,
-     const char *format, ...)
+__attribute__((format(printf, 4, 5))) static void fail(struct ocr_backend *b,
+                                                       const struct cpu_work *w,
+                                                       struct cpu_slot *s,
+                                                       const char *format, ...)
 {
     struct ocr_event e = event_of(b, w, s, OCR_EVENT_FAILED);
     va_list ap;

@@ -8,8 +8,7 @@
  * registers, with one panel and with two. */
 
 enum {
-    BODY_SUMS =
-        BODY_ROWS > 2 * BODY_PAIR_ROWS ? BODY_ROWS : 2 * BODY_PAIR_ROWS,
+    BODY_SUMS = BODY_ROWS > 2 * BODY_PAIR_ROWS ? BODY_ROWS : 2 * BODY_PAIR_ROWS,
 };
 
 /* Input k of a tile for 16 outputs, as floats. */
@@ -61,9 +60,9 @@ V16_FN void chain(struct v16 sum[], const float *a, size_t stride,
     }
 }
 
-V16_FN void mul_rows(float *c, size_t ldc, const float *a, size_t stride, unsigned rows,
-                     unsigned panels, const void *p, const void *q,
-                     unsigned tiles, enum cpu_format format)
+V16_FN void mul_rows(float *c, size_t ldc, const float *a, size_t stride,
+                     unsigned rows, unsigned panels, const void *p,
+                     const void *q, unsigned tiles, enum cpu_format format)
 {
     const size_t step = tile_bytes(format);
 
@@ -95,11 +94,12 @@ V16_FN void mul_rows(float *c, size_t ldc, const float *a, size_t stride, unsign
 #define BODY_CASE(n)                                                           \
     case n:                                                                    \
         if (n < at_once)                                                       \
-            mul_rows(c, ldc, a, stride, n, panels, p, q, tiles, format);            \
+            mul_rows(c, ldc, a, stride, n, panels, p, q, tiles, format);       \
         break;
-V16_FN void mul_rest(float *c, size_t ldc, const float *a, size_t stride, unsigned rows,
-                     unsigned at_once, unsigned panels, const void *p,
-                     const void *q, unsigned tiles, enum cpu_format format)
+V16_FN void mul_rest(float *c, size_t ldc, const float *a, size_t stride,
+                     unsigned rows, unsigned at_once, unsigned panels,
+                     const void *p, const void *q, unsigned tiles,
+                     enum cpu_format format)
 {
     switch (rows) {
         BODY_CASE(1)
@@ -110,39 +110,40 @@ V16_FN void mul_rest(float *c, size_t ldc, const float *a, size_t stride, unsign
     }
 }
 
-V16_FN void mul_panels(float *c, size_t ldc, const float *a, size_t stride, unsigned rows,
-                       unsigned at_once, unsigned panels, const void *p,
-                       const void *q, unsigned tiles, enum cpu_format format)
+V16_FN void mul_panels(float *c, size_t ldc, const float *a, size_t stride,
+                       unsigned rows, unsigned at_once, unsigned panels,
+                       const void *p, const void *q, unsigned tiles,
+                       enum cpu_format format)
 {
     size_t r = 0;
 
     for (; r + at_once <= rows; r += at_once)
         mul_rows(c + r * ldc, ldc, a + r * stride, stride, at_once, panels, p,
                  q, tiles, format);
-    mul_rest(c + r * ldc, ldc, a + r * stride, stride, rows - (unsigned)r, at_once,
-             panels, p, q, tiles, format);
+    mul_rest(c + r * ldc, ldc, a + r * stride, stride, rows - (unsigned)r,
+             at_once, panels, p, q, tiles, format);
 }
 
 /* Two panels together where that has registers, or where there are few rows:
  * then memory is the limit, and two streams of it are faster than one. */
-V16_FN void mul_format(float *c, size_t ldc, const void *a, size_t stride, unsigned rows,
-                       const void *p, const void *q, unsigned tiles,
-                       enum cpu_format format)
+V16_FN void mul_format(float *c, size_t ldc, const void *a, size_t stride,
+                       unsigned rows, const void *p, const void *q,
+                       unsigned tiles, enum cpu_format format)
 {
     if (q && (BODY_PAIR_ROWS * 2 >= BODY_ROWS || rows <= BODY_PAIR_ROWS)) {
-        mul_panels(c, ldc, a, stride / sizeof(float), rows, BODY_PAIR_ROWS, 2, p, q,
-                   tiles, format);
+        mul_panels(c, ldc, a, stride / sizeof(float), rows, BODY_PAIR_ROWS, 2,
+                   p, q, tiles, format);
         return;
     }
-    mul_panels(c, ldc, a, stride / sizeof(float), rows, BODY_ROWS, 1, p, NULL, tiles,
-               format);
+    mul_panels(c, ldc, a, stride / sizeof(float), rows, BODY_ROWS, 1, p, NULL,
+               tiles, format);
     if (q)
-        mul_panels(c + 16, ldc, a, stride / sizeof(float), rows, BODY_ROWS, 1, q,
-                   NULL, tiles, format);
+        mul_panels(c + 16, ldc, a, stride / sizeof(float), rows, BODY_ROWS, 1,
+                   q, NULL, tiles, format);
 }
 
-V16_OUT void mul(float *c, size_t ldc, const void *a, size_t stride, unsigned rows,
-                 const void *p, const void *q, unsigned tiles,
+V16_OUT void mul(float *c, size_t ldc, const void *a, size_t stride,
+                 unsigned rows, const void *p, const void *q, unsigned tiles,
                  enum cpu_format format)
 {
     if (format == CPU_BF16)
@@ -220,10 +221,10 @@ V16_OUT void rmsnorm(float *y, const float *x, const float *g, unsigned n,
     }
     inv = v_set1(1.0f / sqrtf(v_sum(sum) / (float)n + eps));
     for (unsigned i = 0; i < n; i += 16)
-        v_store_n(y + i,
-                  v_mul(v_mul(v_load_n(x + i, n - i), inv),
-                        v_load_n(g + i, n - i)),
-                  n - i);
+        v_store_n(
+            y + i,
+            v_mul(v_mul(v_load_n(x + i, n - i), inv), v_load_n(g + i, n - i)),
+            n - i);
 }
 
 V16_OUT void rope(float *x, const float *cosine, const float *sine, unsigned n)
@@ -293,10 +294,10 @@ V16_OUT float exp_one(float x)
 V16_OUT void silu_mul(float *y, const float *gate, const float *up, unsigned n)
 {
     for (unsigned i = 0; i < n; i += 16)
-        v_store_n(y + i,
-                  v_mul(silu(v_load_n(gate + i, n - i)),
-                        v_load_n(up + i, n - i)),
-                  n - i);
+        v_store_n(
+            y + i,
+            v_mul(silu(v_load_n(gate + i, n - i)), v_load_n(up + i, n - i)),
+            n - i);
 }
 
 #define BODY_ISA                                                               \

@@ -111,7 +111,7 @@ struct ocr_backend {
     float *ln_pre, *projector_norm, *text_norm;
     float projector_eps;
     uint32_t patch, grid, merge, vocab, max_positions, image_token;
-    float pixel[3][256]; /* normalised values of a byte */
+    float pixel[3][256];                /* normalised values of a byte */
     float *text_cosine, *text_sine;     /* [positions][head_dim / 2] */
     float *vision_cosine, *vision_sine; /* [2][grid][head_dim / 4]: by row, by
                                            column */
@@ -138,7 +138,7 @@ struct ocr_backend {
     unsigned work_size, work_first, work_count;
     struct ocr_event *event; /* ring [event_size] */
     unsigned event_size, event_first, event_count;
-    unsigned event_promised; /* room kept for what is queued or running */
+    unsigned event_promised;   /* room kept for what is queued or running */
     struct ocr_event *pending; /* [slots] of the running decode */
     struct cpu_slot **active;  /* [slots] of its step */
 };
@@ -150,7 +150,7 @@ struct cpu_pass {
     const struct cpu_layer *layer;
     uint32_t number; /* of the layer */
     struct cpu_slot *slot;
-    uint32_t first, rows; /* positions */
+    uint32_t first, rows;  /* positions */
     uint32_t grid_columns; /* vision: patches a row */
     atomic_uint unit;
 };
@@ -217,10 +217,10 @@ static inline char *cpu_kv_block(const struct ocr_backend *b, uint32_t block,
     const struct cpu_heads *kv = &b->text.kv;
     const size_t bytes = kv->k_bytes + kv->v_panels * kv->v_half;
 
-    return b->kv + (((size_t)block * b->text.layers + layer) *
-                        b->text.kv_heads +
-                    head) *
-                       bytes;
+    return b->kv +
+           (((size_t)block * b->text.layers + layer) * b->text.kv_heads +
+            head) *
+               bytes;
 }
 
 static inline enum cpu_rows cpu_attend_rows(const struct ocr_backend *b,

@@ -84,9 +84,8 @@ static void enter(const struct step *p, struct cpu_scratch *s, unsigned i,
     const float *cosine = b->text_cosine + (size_t)slot->position * (d / 2);
     const float *sine = b->text_sine + (size_t)slot->position * (d / 2);
     float *row = qkv_row(p, i), *k = row + (size_t)(t->heads + head) * d;
-    char *block =
-        cpu_kv_block(b, slot->table[slot->position / OCR_BLOCK_TOKENS],
-                     p->number, head);
+    char *block = cpu_kv_block(
+        b, slot->table[slot->position / OCR_BLOCK_TOKENS], p->number, head);
 
     (void)s;
     for (uint32_t g = 0; g < group; g++) {
@@ -114,9 +113,8 @@ static void attend_head(const struct step *p, struct cpu_scratch *s, unsigned i,
     const struct cpu_slot *slot = p->slots[i];
     const uint32_t group = t->heads / t->kv_heads, d = t->kv.head_dim;
     const uint32_t tokens = slot->position + 1;
-    const struct cpu_attend a = {.isa = b->isa,
-                                 .kv = &t->kv,
-                                 .kind = cpu_attend_rows(b, false)};
+    const struct cpu_attend a = {
+        .isa = b->isa, .kv = &t->kv, .kind = cpu_attend_rows(b, false)};
     const size_t q_stride = cpu_row_stride(a.kind, d);
 
     enter(p, s, i, head, s->a, q_stride);
@@ -158,9 +156,8 @@ static void decode_layer(struct step *p)
     const struct cpu_tower *t = &b->text;
     const struct cpu_layer *l = p->layer;
     const uint32_t width = t->heads * t->kv.head_dim;
-    const struct cpu_finish add = {.kind = CPU_ADD,
-                                   .out = b->x,
-                                   .stride = t->hidden * sizeof *b->x};
+    const struct cpu_finish add = {
+        .kind = CPU_ADD, .out = b->x, .stride = t->hidden * sizeof *b->x};
     const enum cpu_rows down = kind_of(p, &l->down);
 
     make_rows(p, b->x, l->norm1, t->hidden, &l->qkv);

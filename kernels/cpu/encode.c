@@ -30,8 +30,7 @@ static void patch_pixels(const struct encode *e, uint32_t patch, float *out)
     const uint32_t left = patch % e->pass.grid_columns * n;
 
     for (uint32_t y = 0; y < n; y++) {
-        const uint8_t *p =
-            e->rgb + ((size_t)(top + y) * e->width + left) * 3;
+        const uint8_t *p = e->rgb + ((size_t)(top + y) * e->width + left) * 3;
 
         for (uint32_t x = 0; x < n; x++)
             for (uint32_t c = 0; c < 3; c++)

@@ -12,7 +12,7 @@
 
 const uint8_t cpu_order_plain[16] = {0, 1, 2,  3,  4,  5,  6,  7,
                                      8, 9, 10, 11, 12, 13, 14, 15};
-const uint8_t cpu_order_pairs[16] = {2, 0, 6, 4, 10, 8,  14, 12,
+const uint8_t cpu_order_pairs[16] = {2, 0, 6, 4, 10, 8, 14, 12,
                                      3, 1, 7, 5, 11, 9, 15, 13};
 
 void cpu_flush_denormals(void)
@@ -116,9 +116,9 @@ static const struct cpu_isa *usable(const struct cpu_isa *isa)
     return isa;
 }
 
-static const struct cpu_isa *const all[] = {
-    &cpu_isa_amx, &cpu_isa_bf16, &cpu_isa_avx512, &cpu_isa_avx2,
-    &cpu_isa_scalar};
+static const struct cpu_isa *const all[] = {&cpu_isa_amx, &cpu_isa_bf16,
+                                            &cpu_isa_avx512, &cpu_isa_avx2,
+                                            &cpu_isa_scalar};
 
 #else
 

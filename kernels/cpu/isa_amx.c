@@ -22,8 +22,8 @@ static const struct {
 
 /* 32 rows by two panels: tiles 0 to 3 are sums, 4 and 5 rows, 6 and 7 panels.
  */
-TILES void rows_32(float *c, size_t ldc, const char *a, size_t stride, const char *p,
-                   const char *q, unsigned tiles)
+TILES void rows_32(float *c, size_t ldc, const char *a, size_t stride,
+                   const char *p, const char *q, unsigned tiles)
 {
     _tile_zero(0);
     _tile_zero(1);
@@ -45,8 +45,8 @@ TILES void rows_32(float *c, size_t ldc, const char *a, size_t stride, const cha
     _tile_stored(3, c + 16 * ldc + 16, 4 * ldc);
 }
 
-TILES void mul_half(float *c, size_t ldc, const void *a, size_t stride, unsigned rows,
-                    const void *p, const void *q, unsigned tiles)
+TILES void mul_half(float *c, size_t ldc, const void *a, size_t stride,
+                    unsigned rows, const void *p, const void *q, unsigned tiles)
 {
     _tile_loadconfig(&shape);
     for (unsigned r = 0; r < rows; r += 32)

@@ -41,8 +41,9 @@ V16_FN void pair_chain(struct v16 sum[], const uint16_t *a, size_t stride,
         }
 }
 
-V16_FN void half_rows(float *c, size_t ldc, const uint16_t *a, size_t stride, unsigned rows,
-                      const void *p, const void *q, unsigned tiles)
+V16_FN void half_rows(float *c, size_t ldc, const uint16_t *a, size_t stride,
+                      unsigned rows, const void *p, const void *q,
+                      unsigned tiles)
 {
     struct v16 acc[BODY_SUMS];
 
@@ -65,8 +66,9 @@ V16_FN void half_rows(float *c, size_t ldc, const uint16_t *a, size_t stride, un
     }
 }
 
-V16_OUT void mul_half(float *c, size_t ldc, const void *a, size_t stride, unsigned rows,
-                      const void *p, const void *q, unsigned tiles)
+V16_OUT void mul_half(float *c, size_t ldc, const void *a, size_t stride,
+                      unsigned rows, const void *p, const void *q,
+                      unsigned tiles)
 {
     const uint16_t *at = a;
 

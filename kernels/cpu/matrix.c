@@ -39,8 +39,8 @@ size_t cpu_matrix_shape(struct cpu_matrix *m, const struct cpu_source *s,
     uint32_t rows = 0;
 
     for (int i = 0; i < 3 && s->part[i]; i++)
-        rows += s->alternate ? up(s->part[i]->rows, CPU_LANES)
-                             : s->part[i]->rows;
+        rows +=
+            s->alternate ? up(s->part[i]->rows, CPU_LANES) : s->part[i]->rows;
     *m = (struct cpu_matrix){
         .format = format,
         .columns = up(rows, CPU_LANES),
@@ -89,7 +89,8 @@ static void source_inputs(const struct cpu_source *s,
 
         out[i] = 0;
         if (k < n)
-            ocr_tensor_part(t, row, k % wide * s->unfold + k / wide, 1, out + i);
+            ocr_tensor_part(t, row, k % wide * s->unfold + k / wide, 1,
+                            out + i);
     }
 }
 
@@ -134,7 +135,7 @@ static void pack_output(struct cpu_matrix *m, const struct cpu_source *s,
     char *tile = m->data + column / CPU_LANES * panel_bytes(m);
     float in[CPU_TILE] = {0}, scale = 0;
     const struct ocr_tensor *t = NULL;
-    uint32_t row;
+    uint32_t row = 0;
     const bool real = source_row(s, column, &t, &row);
 
     if (m->format == CPU_INT8) {
@@ -172,8 +173,8 @@ void cpu_matrix_row(const struct cpu_matrix *m, const struct cpu_isa *isa,
         if (m->format == CPU_FP32) {
             memcpy(out + k, panel + 64 * (size_t)k + 4 * lane, sizeof *out);
         } else if (m->format == CPU_INT8) {
-            out[k] = (float)(int8_t)panel[16 * (size_t)k + lane] *
-                     m->scale[row];
+            out[k] =
+                (float)(int8_t)panel[16 * (size_t)k + lane] * m->scale[row];
         }
     }
     if (m->format != CPU_BF16)
@@ -239,7 +240,8 @@ void cpu_matrix_mul(const struct cpu_matrix *m, const struct cpu_isa *isa,
             widen(m, isa, (const int8_t *)p, wide);
             if (q)
                 widen(m, isa, (const int8_t *)q, next);
-            isa->mul_half(c, 32, a, stride, rows, wide, q ? next : NULL, m->tiles);
+            isa->mul_half(c, 32, a, stride, rows, wide, q ? next : NULL,
+                          m->tiles);
         } else {
             isa->mul_half(c, 32, a, stride, rows, p, q, m->tiles);
         }

@@ -185,8 +185,8 @@ static void widen(struct widths *w, const struct cpu_tower *t)
 
     w->hidden = larger(w->hidden, t->hidden);
     w->attended = larger(w->attended, attended);
-    w->a = larger(w->a, fp32_stride(attended > t->hidden ? attended
-                                                         : t->hidden));
+    w->a =
+        larger(w->a, fp32_stride(attended > t->hidden ? attended : t->hidden));
     w->h = larger(w->h, fp32_stride(t->inner));
     w->wide = larger(w->wide, t->layer[0].qkv.columns);
     w->acc = larger(w->acc, t->kv.v_panels * CPU_LANES);
@@ -225,16 +225,14 @@ static void lay_scratch(struct ocr_backend *b, struct arena *a,
     s->h = take(a, rows * w->h);
     s->p = take(a, CPU_ATTEND_ROWS *
                        cpu_row_stride(CPU_ROWS_FP32, OCR_SPLIT_TOKENS));
-    s->spare = take(a, b->config.precision == OCR_PRECISION_INT8
-                           ? w->tiles * 2048
-                           : 0);
+    s->spare = take(
+        a, b->config.precision == OCR_PRECISION_INT8 ? w->tiles * 2048 : 0);
     s->v = take(a, b->text.kv.v_panels * b->text.kv.v_half * CPU_SPLIT_BLOCKS);
     s->wide = take(a, rows * w->wide * sizeof(float));
     s->c = take(a, full(larger(larger(rows, CPU_ATTEND_ROWS), b->plan.slots)) *
                        32 * sizeof(float));
     s->row = take(a, w->row * sizeof(float));
-    s->scores =
-        take(a, CPU_ATTEND_ROWS * CPU_SCORE_STRIDE * sizeof(float));
+    s->scores = take(a, CPU_ATTEND_ROWS * CPU_SCORE_STRIDE * sizeof(float));
     s->acc = take(a, CPU_ATTEND_ROWS * w->acc * sizeof(float));
     s->angles = take(a, larger(b->vision.kv.head_dim, b->text.kv.head_dim) *
                             sizeof(float));
@@ -266,9 +264,9 @@ static void lay_pass(struct ocr_backend *b, struct arena *a,
     b->q = take(a, larger(q_bytes(b, &b->vision, patches),
                           q_bytes(b, &b->text, prompt)));
     b->attended = take(a, rows * w->attended * sizeof(float));
-    b->vision_k = take(a, (size_t)b->vision.heads *
-                              divide_up(patches, OCR_BLOCK_TOKENS) *
-                              b->vision.kv.k_bytes);
+    b->vision_k =
+        take(a, (size_t)b->vision.heads * divide_up(patches, OCR_BLOCK_TOKENS) *
+                    b->vision.kv.k_bytes);
     b->split_v = take(a, larger(split_bytes(&b->vision, patches),
                                 split_bytes(&b->text, prompt)));
 }
@@ -315,8 +313,7 @@ static void lay_out(struct ocr_backend *b, struct arena *a,
         lay_scratch(b, a, &b->scratch[i], &w);
     for (unsigned i = 0; i < b->plan.slots; i++)
         lay_slot(b, a, &b->slot[i]);
-    b->plan.workspace_bytes =
-        a->used - b->plan.weight_bytes - b->plan.kv_bytes;
+    b->plan.workspace_bytes = a->used - b->plan.weight_bytes - b->plan.kv_bytes;
 }
 
 static void vector(float *out, const struct ocr_tensor *t)
@@ -343,8 +340,8 @@ static void pack(struct ocr_backend *b, const struct ocr_model *model,
 {
     cpu_pool_run(b->pool, pack_share,
                  &(struct pack){.m = m, .s = &s, .isa = b->isa});
-    for (int i = 0; model->copied && i < 3 && s.part[i]; i++)
-        model->copied(model->copied_arg, s.part[i]);
+    for (int i = 0; model->forget && i < 3 && s.part[i]; i++)
+        model->forget(s.part[i]);
 }
 
 static void pack_tower(struct ocr_backend *b, const struct cpu_tower *t,
@@ -417,8 +414,8 @@ static int fill_tables(struct ocr_backend *b, const struct ocr_model *m,
                        f[2 * i + p / b->grid]);
     for (int c = 0; c < 3; c++)
         for (int i = 0; i < 256; i++)
-            b->pixel[c][i] = ((float)(i * (1.0 / 255)) - m->image_mean[c]) /
-                             m->image_std[c];
+            b->pixel[c][i] =
+                ((float)(i * (1.0 / 255)) - m->image_mean[c]) / m->image_std[c];
     free(f);
     return 0;
 }
@@ -475,8 +472,7 @@ static int take_shapes(struct ocr_backend *b, const struct ocr_model *m,
 static unsigned usable_processors(void)
 {
     cpu_set_t set;
-    const int n =
-        sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
+    const int n = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
 
     return n > 0 ? (unsigned)n : 1;
 }
@@ -505,8 +501,7 @@ static void set_plan(struct ocr_backend *b, unsigned slots)
     b->plan.slot_blocks = divide_up(most, OCR_BLOCK_TOKENS);
     b->plan.blocks = slots * b->plan.slot_blocks;
     b->plan.max_patches = b->config.max_patches;
-    b->plan.kv_type =
-        exact_format(b) == CPU_FP32 ? OCR_KV_FP32 : OCR_KV_BF16;
+    b->plan.kv_type = exact_format(b) == CPU_FP32 ? OCR_KV_FP32 : OCR_KV_BF16;
 }
 
 static size_t bytes_for(struct ocr_backend *b, const struct ocr_model *m,

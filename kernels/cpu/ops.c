@@ -113,8 +113,8 @@ static bool attention_init(struct attention *t, uint32_t rows, uint32_t keys,
     t->q = calloc((size_t)rows + CPU_ATTEND_ROWS, t->stride);
     t->s.scores = calloc(CPU_ATTEND_ROWS, CPU_SCORE_STRIDE * sizeof(float));
     t->s.p = calloc(CPU_ATTEND_ROWS, cpu_row_stride(kind, OCR_SPLIT_TOKENS));
-    t->s.acc = calloc(CPU_ATTEND_ROWS,
-                      t->kv.v_panels * CPU_LANES * sizeof(float));
+    t->s.acc =
+        calloc(CPU_ATTEND_ROWS, t->kv.v_panels * CPU_LANES * sizeof(float));
     t->s.c = calloc(CPU_ATTEND_ROWS, 32 * sizeof(float));
     return t->k && t->v && t->q && t->s.scores && t->s.p && t->s.acc && t->s.c;
 }
@@ -136,8 +136,8 @@ static void attend(struct attention *t, float *out, uint32_t first,
     cpu_attend_begin(&t->s, rows, t->kv.v_panels * CPU_LANES);
     for (uint32_t i = 0; i < t->splits; i++) {
         const uint32_t start = i * OCR_SPLIT_TOKENS;
-        const uint32_t n = keys - start < OCR_SPLIT_TOKENS ? keys - start
-                                                           : OCR_SPLIT_TOKENS;
+        const uint32_t n =
+            keys - start < OCR_SPLIT_TOKENS ? keys - start : OCR_SPLIT_TOKENS;
         const char *k[CPU_SPLIT_BLOCKS];
 
         for (uint32_t j = 0; j * OCR_BLOCK_TOKENS < n; j++)

@@ -83,8 +83,7 @@ static void next_round(struct cpu_pool *p)
 
 int cpu_pool_new(struct cpu_pool **out, unsigned threads, struct ocr_err *err)
 {
-    struct cpu_pool *p =
-        calloc(1, sizeof *p + threads * sizeof(struct worker));
+    struct cpu_pool *p = calloc(1, sizeof *p + threads * sizeof(struct worker));
 
     if (!p)
         return ocr_err_set(err, -ENOMEM, "cpu: no memory for threads");
@@ -98,8 +97,9 @@ int cpu_pool_new(struct cpu_pool **out, unsigned threads, struct ocr_err *err)
         *w = (struct worker){.pool = p, .number = i + 1};
         if (pthread_create(&w->thread, NULL, work, w)) {
             cpu_pool_free(p);
-            return ocr_err_set(err, -EAGAIN, "cpu: cannot start thread %u of %u",
-                               i + 1, threads);
+            return ocr_err_set(err, -EAGAIN,
+                               "cpu: cannot start thread %u of %u", i + 1,
+                               threads);
         }
         p->started++;
     }

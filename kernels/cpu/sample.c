@@ -27,10 +27,9 @@ uint32_t ocr_op_philox(uint64_t seed, uint64_t page_hash, uint32_t position)
     for (int round = 0; round < 10; round++) {
         const uint64_t a = (uint64_t)0xd2511f53 * c[0];
         const uint64_t b = (uint64_t)0xcd9e8d57 * c[2];
-        const uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ k[0],
-                                  (uint32_t)b,
-                                  (uint32_t)(a >> 32) ^ c[3] ^ k[1],
-                                  (uint32_t)a};
+        const uint32_t next[4] = {
+            (uint32_t)(b >> 32) ^ c[1] ^ k[0], (uint32_t)b,
+            (uint32_t)(a >> 32) ^ c[3] ^ k[1], (uint32_t)a};
 
         memcpy(c, next, sizeof c);
         k[0] += 0x9e3779b9;

@@ -90,8 +90,7 @@ static const float *angles(const struct cpu_pass *p, struct cpu_scratch *s,
         return s->angles;
     }
     const size_t row = (size_t)(token / p->grid_columns) * part;
-    const size_t column =
-        (size_t)(b->grid + token % p->grid_columns) * part;
+    const size_t column = (size_t)(b->grid + token % p->grid_columns) * part;
     memcpy(s->angles, b->vision_cosine + row, n / 2);
     memcpy(s->angles + part, b->vision_cosine + column, n / 2);
     memcpy(s->angles + half, b->vision_sine + row, n / 2);
@@ -223,12 +222,10 @@ static void attend_rows(struct cpu_pass *p, struct cpu_scratch *s,
                         uint32_t head, uint32_t first, uint32_t rows)
 {
     const struct cpu_tower *t = p->tower;
-    const struct cpu_attend a = {.isa = p->b->isa,
-                                 .kv = &t->kv,
-                                 .kind = cpu_attend_rows(p->b, true)};
+    const struct cpu_attend a = {
+        .isa = p->b->isa, .kv = &t->kv, .kind = cpu_attend_rows(p->b, true)};
     const uint32_t kv_head = head / (t->heads / t->kv_heads);
-    const uint32_t tokens =
-        t->causal ? p->first + first + rows : tokens_of(p);
+    const uint32_t tokens = t->causal ? p->first + first + rows : tokens_of(p);
     const char *q = p->b->q + first * q_stride(p) + head * q_head_bytes(p);
 
     cpu_attend_begin(s, rows, t->kv.v_panels * CPU_LANES);
@@ -241,11 +238,10 @@ static void attend_rows(struct cpu_pass *p, struct cpu_scratch *s,
 
         for (uint32_t j = 0; j < blocks_of(keys); j++)
             k[j] = k_panel(p, kv_head, i * CPU_SPLIT_BLOCKS + j);
-        cpu_attend_split(&a, s, q, q_stride(p), rows, k,
-                         v_split(p, kv_head, i), keys,
-                         t->causal ? (int64_t)p->first + first + 1 - start
-                                   : keys,
-                         t->causal);
+        cpu_attend_split(
+            &a, s, q, q_stride(p), rows, k, v_split(p, kv_head, i), keys,
+            t->causal ? (int64_t)p->first + first + 1 - start : keys,
+            t->causal);
     }
     for (uint32_t r = 0; r < rows; r++)
         cpu_attend_end(&a, s, r,
@@ -257,8 +253,7 @@ static void attend_rows(struct cpu_pass *p, struct cpu_scratch *s,
 static void attention(void *arg, unsigned thread, unsigned threads)
 {
     struct cpu_pass *p = arg;
-    const uint32_t parts =
-        (p->rows + CPU_ATTEND_ROWS - 1) / CPU_ATTEND_ROWS;
+    const uint32_t parts = (p->rows + CPU_ATTEND_ROWS - 1) / CPU_ATTEND_ROWS;
     uint32_t unit;
 
     (void)threads;
@@ -288,9 +283,8 @@ static void after_attention(void *arg, unsigned thread, unsigned threads)
     (void)threads;
     while ((rows = take(p, isa->block, p->rows, &first))) {
         float *x = p->b->x + (size_t)first * t->hidden;
-        const struct cpu_finish add = {.kind = CPU_ADD,
-                                       .out = x,
-                                       .stride = t->hidden * sizeof *x};
+        const struct cpu_finish add = {
+            .kind = CPU_ADD, .out = x, .stride = t->hidden * sizeof *x};
 
         for (uint32_t r = 0; r < rows; r++)
             isa->to_row(s->a + r * stride, kind,
@@ -320,9 +314,8 @@ static void tap(const struct cpu_pass *p)
     const struct ocr_taps *taps = &p->b->taps;
 
     if (taps->layer)
-        taps->layer(taps->arg, p->slot->config.page,
-                    p->tower->tap + p->number, p->b->x, p->first, p->rows,
-                    p->tower->hidden);
+        taps->layer(taps->arg, p->slot->config.page, p->tower->tap + p->number,
+                    p->b->x, p->first, p->rows, p->tower->hidden);
 }
 
 int cpu_pass_run(struct cpu_pass *p)

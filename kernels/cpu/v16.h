@@ -26,8 +26,7 @@
 #else
 #define V16_FN                                                                 \
     static inline __attribute__((                                              \
-        always_inline,                                                         \
-        target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
+        always_inline, target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
 #define V16_OUT                                                                \
     static                                                                     \
         __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
@@ -101,16 +100,16 @@ V16_FN __m512i v_round_bits(struct v16 a)
 /* Rounded to bf16, as floats. */
 V16_FN struct v16 v_round(struct v16 a)
 {
-    return V(_mm512_castsi512_ps(_mm512_and_si512(
-        v_round_bits(a), _mm512_set1_epi32((int)0xffff0000))));
+    return V(_mm512_castsi512_ps(
+        _mm512_and_si512(v_round_bits(a), _mm512_set1_epi32((int)0xffff0000))));
 }
 V16_FN void v_store_bf16(uint16_t *p, struct v16 a)
 {
     __m256i h = _mm512_cvtepi32_epi16(_mm512_srli_epi32(v_round_bits(a), 16));
 #ifdef V16_BF16
     /* As cpu_order_pairs: for sums of pairs that give the two chains. */
-    const __m256i order = _mm256_setr_epi16(2, 0, 6, 4, 10, 8, 14, 12, 3, 1, 7,
-                                            5, 11, 9, 15, 13);
+    const __m256i order =
+        _mm256_setr_epi16(2, 0, 6, 4, 10, 8, 14, 12, 3, 1, 7, 5, 11, 9, 15, 13);
     h = _mm256_permutexvar_epi16(order, h);
 #endif
     _mm256_storeu_si256((__m256i *)(void *)p, h);
@@ -140,8 +139,7 @@ V16_FN void v_prefetch(const void *p)
 #elif defined(V16_AVX2)
 
 #include <immintrin.h>
-#define V16_FN                                                                 \
-    static inline __attribute__((always_inline, target("avx2,fma")))
+#define V16_FN static inline __attribute__((always_inline, target("avx2,fma")))
 #define V16_OUT static __attribute__((target("avx2,fma")))
 
 struct v16 {
