@@ -98,6 +98,8 @@ $(TOOLS): $(OUT)/%: $(OUT)/%.c.o
 	$Q$(CC) $(ALL_LD) $^ $(call pkg,--libs fuse3) $(TOOL_LIBS) -lm -o $@
 $(OUT)/tests/tools/ocr-cat: $(call obj,$(BASE) $(wildcard engine/image/*.c engine/finish/*.c))
 $(OUT)/tests/tools/ocr-cat: TOOL_LIBS = $(IMG_LIBS) -ldl
+$(OUT)/tests/tools/ocr-model: $(call obj,$(BASE) $(wildcard engine/image/*.c engine/model/*.c) $(KERNELS))
+$(OUT)/tests/tools/ocr-model: TOOL_LIBS = $(IMG_LIBS) $(call pkg,--libs $(MODEL_PKGS))
 
 $(OUT)/fs/%.c.o $(OUT)/tests/%.c.o: CPP_PKGS = $(call pkg,--cflags fuse3)
 # Bits must not depend on what a compiler makes of a * b + c.
