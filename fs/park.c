@@ -240,7 +240,7 @@ static int64_t look(struct ocr_fs *fs)
     struct parked *batch = gather(fs, now, &next), *p;
 
     while ((p = batch)) {
-        batch = p->batch; /* NOLINT: gather() took a reference */
+        batch = p->batch;
         if (atomic_load(&p->interrupted) &&
             (fs->options->intr || caller_dying(p->tid)))
             end(fs, p, -EINTR);
@@ -248,7 +248,7 @@ static int64_t look(struct ocr_fs *fs)
             end(fs, p, p->late);
         else if (next > now + LOOK_AGAIN_MS)
             next = now + LOOK_AGAIN_MS;
-        unref(p);
+        unref(p); /* NOLINT: gather() took a reference */
     }
     return next;
 }
