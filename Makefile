@@ -55,8 +55,6 @@ FS      := $(wildcard fs/*.c)
 UNIT    := $(patsubst %.c,$(OUT)/%,$(wildcard tests/unit/test_*.c))
 TOOLS   := $(patsubst %.c,$(OUT)/%,$(wildcard tests/tools/*.c))
 MOUNT   := $(wildcard tests/mount/test_*.py)
-# Not beside others: they look at the whole machine's response.
-ALONE   := tests/mount/test_load.py tests/mount/test_slow_source.py
 # Objects that name the version: only these are built again at each commit.
 VERSIONED := $(call obj,$(shell grep -rlw OCR_VERSION --include='*.c' $(SOURCES)))
 # Everything but the two main()s, for the unit tests.
@@ -127,7 +125,7 @@ PROVE := BUILD=$(abspath $(OUT)) prove
 unit: $(UNIT) ## build and run the unit tests; T=cache runs only test_cache*
 	$Q$(PROVE) $(filter $(OUT)/tests/unit/test_$T%,$(UNIT))
 check: all $(UNIT) $(TOOLS) ## run all tests, unit and mount; T=names only test_names*
-	$Q$(PROVE) -j2 $(ALONE:%=--rules='seq=%') --rules='par=**' \
+	$Q$(PROVE) -j2 \
 	    $(filter $(OUT)/tests/unit/test_$T% tests/mount/test_$T%,$(UNIT) $(MOUNT))
 asan: ## run the unit tests under address and undefined-behaviour sanitizers
 	$Q$(MAKE) unit SAN=address,undefined

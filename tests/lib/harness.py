@@ -23,6 +23,7 @@ A test that lacks a program calls need() and is reported as skipped.
 import contextlib
 import ctypes
 import errno
+import fcntl
 import json
 import os
 import re
@@ -519,8 +520,9 @@ def _run_one(function, limit):
     return result.decode(errors="replace").split("\0", 1)
 
 
-def main():
-    """Runs the tests of this file and prints TAP; exits with 1 if one failed."""
+def main(alone=False):
+    """Runs the tests of this file and prints TAP; exits with 1 if one failed.
+    With alone=True no other file of mount tests runs beside it."""
     words = [a for a in sys.argv[1:] if not a.startswith("-")]
     for function, _, _ in _tests:
         function.__name__ = function.__name__.replace("_", " ")
@@ -534,6 +536,7 @@ def main():
     # Daemons that lost their parents become our children, so that none can
     # escape clear().
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+    fcntl.flock(os.open(BUILD, os.O_RDONLY), fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
     print("1..%d" % len(chosen), flush=True)
     failed, no_fuse = 0, fuse_missing()
     for number, (function, limit, mounts_something) in enumerate(chosen, 1):
@@ -546,7 +549,8 @@ def main():
         failed += bad
         print("%s %d - %s%s" % ("not ok" if bad else "ok", number, name,
                                 " # SKIP " + sentence if outcome == "skip" else ""))
-        if bad:
-            print("".join("#   %s\n" % l for l in sentence.splitlines()), end="")
         sys.stdout.flush()
+        if bad:  # to standard error, where prove lets it through
+            note("%s: %s:" % (os.path.basename(sys.argv[0]), name))
+            note("  " + "\n#   ".join(sentence.splitlines()))
     sys.exit(1 if failed else 0)

@@ -68,7 +68,7 @@ def judge(name, expected, kind, text):
 KINDS = re.compile(r"\((empty-file|truncated|corrupt|not-an-image|unsupported|too-large)\)$", re.M)
 
 
-@test(limit=300, mounts_something=False)
+@test(limit=600, mounts_something=False)
 def ocrfs_read_gives_what_the_manifest_expects():
     if not os.path.exists(FORMATS):
         skip("tests/data/formats is missing")
@@ -90,7 +90,7 @@ def ocrfs_read_gives_what_the_manifest_expects():
     check(not bad, "\n".join(bad))
 
 
-@test(limit=300)
+@test(limit=600)
 def a_mount_gives_what_the_manifest_expects():
     if not os.path.exists(FORMATS):
         skip("tests/data/formats is missing")

@@ -113,4 +113,4 @@ def some_of_fifty_readers_leave():
         equal(pages_read(m), 1, "pages read")
 
 
-main()
+main(alone=True)

@@ -117,4 +117,4 @@ def a_reader_of_an_original_on_a_hanging_source_can_be_killed():
     slow.end()
 
 
-main()
+main(alone=True)
