@@ -43,6 +43,7 @@ struct ocr_page {
 struct ocr_recognised {
     uint64_t id;
     enum ocr_kind kind; /* OCR_KIND_NONE: text is set */
+    unsigned flags;     /* OCR_TEXT_* of engine/protocol.h: cut, loop */
     char *text;         /* Markdown, malloc'd, the taker frees; else NULL */
     size_t len;
     char sentence[256]; /* why, if kind is set */
@@ -95,5 +96,6 @@ typedef const struct ocr_recogniser_ops *ocr_recogniser_plugin_fn(void);
 #define OCR_RECOGNISER_PLUGIN_SYMBOL "ocr_recogniser_plugin"
 
 extern const struct ocr_recogniser_ops ocr_recogniser_null;
+extern const struct ocr_recogniser_ops ocr_recogniser_lighton;
 
 #endif

@@ -271,7 +271,7 @@ void page_recognised(struct server *s, struct ocr_recognised *text)
                         tables_of(p), &err))
         answer_error(s, p, OCR_KIND_FAILED, err.text);
     else
-        answer_text(s, p, finished, len, flags);
+        answer_text(s, p, finished, len, flags | text->flags);
     free(finished);
 }
 

@@ -1,0 +1,346 @@
+#include "engine/lighton/lighton_i.h"
+
+#include "engine/base/log.h"
+#include "engine/base/setting.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* In the fingerprint: raise it when a page is prepared or read differently
+ * with the same weights and NUMERICS. */
+enum {
+    PREPARATION_VERSION = 1
+};
+
+enum {
+    CPU_SLOTS = 4
+};
+
+static const struct {
+    const char *name;
+    enum ocr_precision precision;
+} precisions[] = {
+    {"bf16", OCR_PRECISION_BF16},
+    {"fp32", OCR_PRECISION_FP32},
+    {"int8", OCR_PRECISION_INT8},
+};
+
+/* ---- arguments: "precision=int8:patch_multiple=14:slots=4"
+ * ------------------- */
+
+struct arguments {
+    enum ocr_precision precision;
+    uint32_t multiple; /* 0: patch * merge */
+    unsigned slots, threads;
+};
+
+static int take_number(const char *text, uint32_t least, uint32_t most,
+                       uint32_t *out, struct ocr_err *err)
+{
+    char *end;
+    const unsigned long value = strtoul(text, &end, 10);
+
+    if (end == text || *end || value < least || value > most)
+        return ocr_err_set(err, -EINVAL, "%s is not a number from %u to %u",
+                           text, least, most);
+    *out = (uint32_t)value;
+    return 0;
+}
+
+static int take_precision(const char *text, enum ocr_precision *out,
+                          struct ocr_err *err)
+{
+    for (size_t i = 0; i < sizeof precisions / sizeof *precisions; i++) {
+        if (!strcmp(text, precisions[i].name)) {
+            *out = precisions[i].precision;
+            return 0;
+        }
+    }
+    return ocr_err_set(err, -EINVAL, "precision is bf16, fp32 or int8, not %s",
+                       text);
+}
+
+static int take_argument(struct arguments *a, char *word, struct ocr_err *err)
+{
+    char *value = strchr(word, '=');
+
+    if (!value)
+        return ocr_err_set(err, -EINVAL, "lighton has no argument %s", word);
+    *value++ = '\0';
+    if (!strcmp(word, "precision"))
+        return take_precision(value, &a->precision, err);
+    if (!strcmp(word, "patch_multiple"))
+        return take_number(value, 14, 28, &a->multiple, err);
+    if (!strcmp(word, "slots"))
+        return take_number(value, 1, SLOTS_MAX, &a->slots, err);
+    if (!strcmp(word, "threads"))
+        return take_number(value, 1, 1024, &a->threads, err);
+    return ocr_err_set(err, -EINVAL, "lighton has no argument %s", word);
+}
+
+static int take_arguments(struct arguments *a, const char *text,
+                          struct ocr_err *err)
+{
+    char copy[256], *save = NULL;
+
+    snprintf(copy, sizeof copy, "%s", text);
+    for (char *word = strtok_r(copy, ":", &save); word;
+         word = strtok_r(NULL, ":", &save)) {
+        const int rc = take_argument(a, word, err);
+
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+/* ---- opening
+ * ----------------------------------------------------------------- */
+
+static void log_line(void *arg, const char *line)
+{
+    (void)arg;
+    ocr_info("%s", line);
+}
+
+static void describe(struct ocr_backend_config *config,
+                     const struct ocr_recogniser *r, const struct arguments *a)
+{
+    const struct ocr_model *m = &r->folder->model;
+    const uint32_t edge = r->folder->config.longest_edge;
+    const uint32_t across = (edge + r->multiple - 1) / r->multiple *
+                            (r->multiple / m->vision.patch);
+
+    *config = (struct ocr_backend_config){
+        .device = r->device,
+        .precision = a->precision,
+        .threads = a->threads,
+        .slots = a->slots,
+        .max_patches = across * across,
+        .prompt_tokens =
+            across * across / (m->projector.merge * m->projector.merge) + 64,
+        .max_tokens = TOKENS_DEFAULT,
+        .log = log_line,
+    };
+    if (config->prompt_tokens + config->max_tokens > m->text.max_positions)
+        config->max_tokens = m->text.max_positions > config->prompt_tokens
+                                 ? m->text.max_positions - config->prompt_tokens
+                                 : 1;
+}
+
+static int open_backend(struct ocr_recogniser *r, const struct arguments *a,
+                        struct ocr_err *err)
+{
+    struct ocr_backend_config config;
+    int rc;
+
+    describe(&config, r, a);
+    rc = r->ops->open(&r->backend, &config, &r->folder->model, &r->plan, err);
+    if (rc)
+        return rc;
+    /* The weights were copied from files that somebody may have been writing:
+     * only now is it sure that they were what was checked. */
+    rc = ocr_model_folder_check(r->folder, err);
+    ocr_model_folder_unmap(r->folder);
+    if (rc)
+        return rc;
+    if (r->plan.slots > SLOTS_MAX)
+        r->plan.slots = SLOTS_MAX;
+    r->free_blocks = malloc(r->plan.blocks * sizeof *r->free_blocks);
+    if (!r->free_blocks)
+        return ocr_err_set(err, -ENOMEM, "no memory for the list of blocks");
+    for (r->free_count = 0; r->free_count < r->plan.blocks; r->free_count++)
+        r->free_blocks[r->free_count] = r->plan.blocks - 1 - r->free_count;
+    return 0;
+}
+
+static int open_model(struct ocr_recogniser *r,
+                      const struct ocr_recogniser_config *config,
+                      struct ocr_err *err)
+{
+    struct arguments a = {.precision = OCR_PRECISION_BF16, .slots = CPU_SLOTS};
+    int rc;
+
+    if (!config->model[0])
+        return ocr_err_set(err, -ENOENT,
+                           "the recogniser lighton needs a model: give its "
+                           "folder with model=DIR");
+    if (strcmp(config->device, "auto") && strcmp(config->device, "cpu"))
+        return ocr_err_set(err, -ENODEV,
+                           "this version reads on the CPU: there "
+                           "is no device %s",
+                           config->device);
+    rc = take_arguments(&a, config->arguments, err);
+    if (!rc)
+        rc = ocr_model_folder_open(&r->folder, config->model, err);
+    if (rc)
+        return rc;
+    r->ops = &ocr_backend_cpu;
+    r->precision = a.precision;
+    r->multiple = a.multiple ? a.multiple
+                             : r->folder->model.vision.patch *
+                                   r->folder->model.projector.merge;
+    snprintf(r->device, sizeof r->device, "cpu");
+    return open_backend(r, &a, err);
+}
+
+static void release_all(struct ocr_recogniser *r)
+{
+    if (r->backend)
+        r->ops->close(r->backend);
+    ocr_model_folder_close(r->folder);
+    pthread_cond_destroy(&r->arrived);
+    pthread_cond_destroy(&r->done);
+    pthread_mutex_destroy(&r->lock);
+    free(r->free_blocks);
+    free(r);
+}
+
+static int lighton_open(struct ocr_recogniser **out,
+                        const struct ocr_recogniser_config *config,
+                        struct ocr_err *err)
+{
+    struct ocr_recogniser *r = calloc(1, sizeof *r);
+    int rc;
+
+    if (!r)
+        return ocr_err_set(err, -ENOMEM, "no memory for the model");
+    pthread_mutex_init(&r->lock, NULL);
+    pthread_cond_init(&r->arrived, NULL);
+    pthread_cond_init(&r->done, NULL);
+    rc = open_model(r, config, err);
+    if (!rc && pthread_create(&r->driver, NULL, driver_run, r))
+        rc = ocr_err_set(err, -EAGAIN, "cannot start a thread");
+    if (rc) {
+        release_all(r);
+        return rc;
+    }
+    *out = r;
+    return 0;
+}
+
+/* ---- the rest of the interface
+ * -------------------------------------------------- */
+
+static unsigned lighton_capacity(struct ocr_recogniser *r)
+{
+    return r->plan.slots;
+}
+
+static const char *lighton_device(struct ocr_recogniser *r)
+{
+    return r->device;
+}
+
+static int lighton_fingerprint(struct ocr_recogniser *r, const char *settings,
+                               char *out, size_t size, struct ocr_err *err)
+{
+    (void)settings, (void)err;
+    snprintf(out, size, "%s %s numerics %d prepared %d multiple %u finish %d",
+             r->folder->fingerprint, precisions[r->precision].name,
+             OCR_NUMERICS_VERSION, PREPARATION_VERSION, r->multiple,
+             OCR_FINISH_VERSION);
+    return 0;
+}
+
+static int lighton_submit(struct ocr_recogniser *r, const struct ocr_page *page,
+                          struct ocr_err *err)
+{
+    struct lighton_page *p = calloc(1, sizeof *p);
+    bool room;
+
+    if (!p)
+        return ocr_err_set(err, -ENOMEM, "no memory for another page");
+    p->id = p->result.id = page->id;
+    p->page = *page;
+    pthread_mutex_lock(&r->lock);
+    room = r->held < r->plan.slots;
+    if (room) {
+        r->pages[r->held++] = p;
+        page_append(&r->incoming, p);
+        pthread_cond_signal(&r->arrived);
+    }
+    pthread_mutex_unlock(&r->lock);
+    if (room)
+        return 0;
+    page_free(p);
+    return ocr_err_set(err, -EAGAIN, "all slots of the model are taken");
+}
+
+static void lighton_cancel(struct ocr_recogniser *r, uint64_t id)
+{
+    pthread_mutex_lock(&r->lock);
+    for (unsigned i = 0; i < r->held; i++)
+        if (r->pages[i]->id == id)
+            atomic_store(&r->pages[i]->cancel, true);
+    pthread_mutex_unlock(&r->lock);
+}
+
+/* Called with the lock held. */
+static void forget(struct ocr_recogniser *r, const struct lighton_page *p)
+{
+    unsigned i = 0;
+
+    while (r->pages[i] != p)
+        i++;
+    r->pages[i] = r->pages[--r->held];
+}
+
+static int lighton_next(struct ocr_recogniser *r, struct ocr_recognised *out)
+{
+    struct lighton_page *p = NULL;
+
+    pthread_mutex_lock(&r->lock);
+    while (!r->woken && !r->finished.first)
+        pthread_cond_wait(&r->done, &r->lock);
+    if (!r->woken) {
+        p = page_take(&r->finished);
+        forget(r, p);
+    }
+    pthread_mutex_unlock(&r->lock);
+    if (!p)
+        return -ESHUTDOWN;
+    *out = p->result;
+    page_free(p);
+    return 0;
+}
+
+static void lighton_wake(struct ocr_recogniser *r)
+{
+    pthread_mutex_lock(&r->lock);
+    r->woken = true;
+    pthread_cond_broadcast(&r->done);
+    pthread_mutex_unlock(&r->lock);
+}
+
+static void lighton_close(struct ocr_recogniser *r)
+{
+    pthread_mutex_lock(&r->lock);
+    atomic_store(&r->stop, true);
+    pthread_cond_signal(&r->arrived);
+    pthread_mutex_unlock(&r->lock);
+    pthread_join(r->driver, NULL);
+    r->ops->close(r->backend);
+    r->backend = NULL;
+    for (unsigned i = 0; i < r->held; i++) {
+        free(r->pages[i]->result.text);
+        page_free(r->pages[i]);
+    }
+    release_all(r);
+}
+
+const struct ocr_recogniser_ops ocr_recogniser_lighton = {
+    .abi = OCR_RECOGNISER_ABI,
+    .name = "lighton",
+    .open = lighton_open,
+    .capacity = lighton_capacity,
+    .device = lighton_device,
+    .fingerprint = lighton_fingerprint,
+    .submit = lighton_submit,
+    .cancel = lighton_cancel,
+    .next = lighton_next,
+    .wake = lighton_wake,
+    .close = lighton_close,
+};
