@@ -209,8 +209,9 @@ static int open_queue(struct doctor *d, struct ocr_queue **out,
 {
     const struct ocr_options *o = &d->options;
     struct ocr_buf settings;
+    char recogniser[256];
     struct ocr_engine_config config = {
-        .recogniser = ocr_options_recogniser(o),
+        .recogniser = recogniser,
         .device = o->device,
         .model = o->model,
         .runtime = *o->runtime ? o->runtime : NULL,
@@ -221,6 +222,7 @@ static int open_queue(struct doctor *d, struct ocr_queue **out,
     ocr_buf_init(&settings, 64 << 10);
     ocr_options_settings(o, &settings);
     config.settings = settings.failed ? "" : settings.data;
+    ocr_options_engine(o, recogniser, sizeof recogniser);
     rc = ocr_queue_open(out, &config, NULL, err);
     ocr_buf_release(&settings);
     return rc;

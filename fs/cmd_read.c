@@ -47,7 +47,7 @@ struct item {
 struct reader {
     struct ocr_options options;
     struct ocr_buf settings;
-    char *recogniser; /* without arguments */
+    const char *recogniser; /* without arguments; of the options */
     struct ocr_cache *cache;
     struct ocr_queue *queue;
     struct ocr_err no_engine; /* why none could be started */
@@ -527,8 +527,9 @@ static int open_cache(struct reader *r, struct ocr_err *err)
 static int open_queue(struct reader *r, struct ocr_err *err)
 {
     const struct ocr_options *o = &r->options;
+    char recogniser[256];
     const struct ocr_engine_config config = {
-        .recogniser = ocr_options_recogniser(o),
+        .recogniser = recogniser,
         .device = o->device,
         .model = o->model,
         .settings = r->settings.data,
@@ -542,6 +543,7 @@ static int open_queue(struct reader *r, struct ocr_err *err)
         .reload = on_reload,
     };
 
+    ocr_options_engine(o, recogniser, sizeof recogniser);
     return ocr_queue_open(&r->queue, &config, &hooks, err);
 }
 
@@ -559,13 +561,11 @@ static void init_lock(struct reader *r)
 static int open_reader(struct reader *r, size_t count, char **paths,
                        struct ocr_err *err)
 {
-    const char *name = ocr_options_recogniser(&r->options);
-
     ocr_buf_init(&r->settings, 64 << 10);
     ocr_options_settings(&r->options, &r->settings);
-    r->recogniser = strndup(name, strcspn(name, ":"));
+    r->recogniser = ocr_options_recogniser(&r->options);
     r->items = calloc(count, sizeof *r->items);
-    if (r->settings.failed || !r->recogniser || !r->items)
+    if (r->settings.failed || !r->items)
         return ocr_err_set(err, -ENOMEM, "out of memory");
     r->count = count;
     r->paths = paths;
@@ -584,7 +584,6 @@ static void close_reader(struct reader *r)
     for (size_t i = 0; i < r->count; i++)
         free(r->items[i].text);
     free(r->items);
-    free(r->recogniser);
     ocr_buf_release(&r->settings);
     pthread_cond_destroy(&r->changed);
     pthread_mutex_destroy(&r->lock);

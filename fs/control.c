@@ -256,7 +256,7 @@ static void write_status(struct ocr_fs *fs, const struct figures *f,
 
     escape(text, sizeof text, fs->config.source);
     ocr_buf_printf(out, "source      %s\n", text);
-    escape(text, sizeof text, ocr_options_recogniser(fs->options));
+    ocr_options_engine(fs->options, text, sizeof text);
     ocr_buf_printf(out, "recogniser  %s\n", text);
     people_engine(f, out);
     people_work(f, out);

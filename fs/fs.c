@@ -46,7 +46,6 @@ static void release(struct ocr_fs *fs)
     hashpool_release(&fs->pool);
     stats_release(&fs->stats);
     ocr_buf_release(&fs->settings);
-    free(fs->recogniser);
     free(fs);
 }
 
@@ -74,7 +73,6 @@ int ocr_fs_create(struct ocr_fs **out, const struct ocr_fs_config *config,
                   struct ocr_err *err)
 {
     struct ocr_fs *fs = calloc(1, sizeof *fs);
-    const char *engine = ocr_options_recogniser(config->options);
     int rc;
 
     if (!fs)
@@ -87,13 +85,13 @@ int ocr_fs_create(struct ocr_fs **out, const struct ocr_fs_config *config,
     fs->uid = geteuid();
     fs->gid = getegid();
     fs->begun_ns = ocr_wall_ns();
-    fs->recogniser = strndup(engine, strcspn(engine, ":"));
+    fs->recogniser = ocr_options_recogniser(config->options);
     ocr_buf_init(&fs->settings, 64 << 10);
     ocr_options_settings(fs->options, &fs->settings);
     hashpool_init(&fs->pool);
     park_init(&fs->park);
     rc = stats_init(&fs->stats);
-    if (rc || !fs->recogniser || fs->settings.failed)
+    if (rc || fs->settings.failed)
         rc = ocr_err_set(err, -ENOMEM, "out of memory");
     else
         rc = make_nodes(fs, err);
@@ -109,8 +107,9 @@ int ocr_fs_create(struct ocr_fs **out, const struct ocr_fs_config *config,
 static int open_queue(struct ocr_fs *fs, struct ocr_err *err)
 {
     const struct ocr_options *o = fs->options;
+    char recogniser[256];
     const struct ocr_engine_config engine = {
-        .recogniser = ocr_options_recogniser(o),
+        .recogniser = recogniser,
         .device = o->device,
         .model = o->model,
         .settings = fs->settings.data ? fs->settings.data : "",
@@ -131,6 +130,7 @@ static int open_queue(struct ocr_fs *fs, struct ocr_err *err)
         return 0;
     sigfillset(&all); /* its thread inherits the mask (B10) */
     pthread_sigmask(SIG_SETMASK, &all, &old);
+    ocr_options_engine(o, recogniser, sizeof recogniser);
     rc = ocr_queue_open(&fs->queue, &engine, &hooks, err);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     return rc;

@@ -611,7 +611,7 @@ struct ocr_fs {
     struct ocr_fs_config config;
     const struct ocr_options *options; /* borrowed */
     const char *suffix;
-    char *recogniser;        /* without arguments */
+    const char *recogniser;  /* without arguments; of the options */
     struct ocr_buf settings; /* NUL-terminated */
     dev_t root_dev;
     uid_t uid; /* the mounter's */

@@ -139,6 +139,8 @@ int cmd_options(struct ocr_options *o, unsigned command, int *argc, char **argv)
     o->command = command;
     if (!rc)
         rc = ocr_options_apply_args(o, argc, argv, &err);
+    if (!rc && command & (OCR_FOR_MOUNT | OCR_FOR_READ | OCR_FOR_DOCTOR))
+        rc = ocr_options_settle(o, &err);
     if (rc) {
         ocr_error("%s", err.text);
         ocr_options_release(o);

@@ -17,14 +17,15 @@ enum {
 };
 
 enum type {
-    FLAG,   /* bool */
-    COUNT,  /* unsigned */
-    BYTES,  /* uint64_t */
-    TEXT,   /* char *, checked by `check` */
-    FOLDER, /* char *, absolute; may also be the word in `choices` */
-    WORD,   /* char *, one of `choices` */
-    CHOICE, /* enum ocr_size_mode, index in `choices` */
-    EITHER, /* bool, true for the second of `choices` */
+    FLAG,    /* bool */
+    COUNT,   /* unsigned */
+    DECIMAL, /* double, between the two numbers of `choices` */
+    BYTES,   /* uint64_t */
+    TEXT,    /* char *, checked by `check` */
+    FOLDER,  /* char *, absolute; may also be the word in `choices` */
+    WORD,    /* char *, one of `choices` */
+    CHOICE,  /* enum ocr_size_mode, index in `choices` */
+    EITHER,  /* bool, true for the second of `choices` */
 };
 
 /* Where a value comes from: a command line or a line of a file. */
@@ -62,13 +63,25 @@ enum {
 
 static const struct option table[] = {
     {"engine", TEXT, AT(engine), "auto", MAKING, NULL, "NAME",
-     "recogniser: auto, tesseract, null[:TIME]", check_engine},
+     "recogniser: auto, lighton, tesseract, null[:TIME]", check_engine},
     {"lang", TEXT, AT(lang), "eng", MAKING, NULL, "LIST",
      "languages of the texts: eng, deu+eng", check_lang},
     {"device", TEXT, AT(device), "auto", MAKING, NULL, "NAME",
      "where the recogniser runs: auto, cpu, cuda:0", check_device},
-    {"model", FOLDER, AT(model), "", MAKING, NULL, "DIR", "folder of a model",
-     NULL},
+    {"model", FOLDER, AT(model), "", MAKING, NULL, "DIR",
+     "folder of a model for lighton", NULL},
+    {"precision", WORD, AT(precision), "bf16", MAKING, "bf16|fp32|int8", NULL,
+     "of the model: int8 reads faster and a little worse", NULL},
+    {"max_tokens", COUNT, AT(max_tokens), "4096", MAKING, NULL, "N",
+     "longest text of a page the model may write", NULL},
+    {"temperature", DECIMAL, AT(temperature), "0", MAKING, "0:2", "X",
+     "0: always the likeliest token", NULL},
+    {"top_p", DECIMAL, AT(top_p), "1", MAKING, "0.01:1", "X",
+     "with a temperature: how much of the likelihood may be drawn from", NULL},
+    {"repetition_penalty", DECIMAL, AT(repetition_penalty), "1", MAKING, "1:2",
+     "X", "makes tokens that were written less likely", NULL},
+    {"patch_multiple", WORD, AT(patch_multiple), "28", MAKING, "28|14", NULL,
+     "sides of a page are rounded up to a multiple of so many pixels", NULL},
     {"tables", WORD, AT(tables), "pipe", MAKING, "pipe|html", NULL,
      "tables as Markdown or as the recogniser wrote them", NULL},
     {"engine_required", FLAG, AT(engine_required), "no", OCR_FOR_MOUNT, NULL,
@@ -172,6 +185,21 @@ static int parse_count(const char *text, unsigned *out, struct ocr_err *err)
     return 0;
 }
 
+static int parse_decimal(const char *text, const char *range, double *out,
+                         struct ocr_err *err)
+{
+    double least = 0, most = 0, value;
+    char *end;
+
+    sscanf(range, "%lf:%lf", &least, &most);
+    value = strtod(text, &end);
+    if (end == text || *end || !(value >= least && value <= most))
+        return ocr_err_set(err, -EINVAL, "'%s' is no number from %g to %g",
+                           text, least, most);
+    *out = value;
+    return 0;
+}
+
 static int parse_flag(const char *text, bool *out, struct ocr_err *err)
 {
     const int index = ocr_word_index("no|yes|off|on|false|true|0|1", text);
@@ -185,11 +213,12 @@ static int parse_flag(const char *text, bool *out, struct ocr_err *err)
 static int check_engine(const char *text, struct ocr_err *err)
 {
     if (!strcmp(text, "auto") || !strcmp(text, "tesseract") ||
-        !strcmp(text, "null") || !strncmp(text, "null:", 5))
+        !strcmp(text, "lighton") || !strcmp(text, "null") ||
+        !strncmp(text, "null:", 5))
         return 0;
     return ocr_err_set(err, -EINVAL,
-                       "this version has no engine '%s', only auto, tesseract "
-                       "and null",
+                       "this version has no engine '%s', only auto, lighton, "
+                       "tesseract and null",
                        text);
 }
 
@@ -338,6 +367,8 @@ static int store(struct ocr_options *o, const struct option *option,
         return parse_flag(text, at, err);
     case COUNT:
         return parse_count(text, at, err);
+    case DECIMAL:
+        return parse_decimal(text, option->choices, at, err);
     case BYTES:
         return ocr_parse_size(text, at, err);
     case TEXT:
@@ -700,20 +731,7 @@ int ocr_options_load(struct ocr_options *o, struct ocr_err *err)
     return rc;
 }
 
-/* ---- what the options mean ---------------------------------------------- */
-
-const char *ocr_options_recogniser(const struct ocr_options *o)
-{
-    return strcmp(o->engine, "auto") ? o->engine : "tesseract";
-}
-
-void ocr_options_settings(const struct ocr_options *o, struct ocr_buf *out)
-{
-    ocr_buf_printf(out, "lang=%s\n", o->lang);
-    if (o->partial)
-        ocr_buf_puts(out, "partial=1\n");
-    ocr_buf_printf(out, "tables=%s\n", o->tables);
-}
+/* ---- help -------------------------------------------------------------- */
 
 /* "size=bound|wait|zero" as --help writes it. */
 static int heading(const struct option *option, char *out, size_t size)

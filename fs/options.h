@@ -35,11 +35,15 @@ enum {
 /* Strings are owned by the struct and never NULL ("" means not set). */
 struct ocr_options {
     /* Recogniser */
-    char *engine; /* auto, tesseract, null[:ARGS], later lighton, http */
-    char *lang;   /* "eng", "eng+deu" */
-    char *device; /* auto, cpu, cuda:0 */
-    char *model;  /* folder of a model */
-    char *tables; /* pipe, html */
+    char *engine;    /* auto, lighton, tesseract, null[:ARGS], later http */
+    char *lang;      /* "eng", "eng+deu" */
+    char *device;    /* auto, cpu, cuda:0 */
+    char *model;     /* folder of a model; "" after ocr_options_settle: none */
+    char *tables;    /* pipe, html */
+    char *precision; /* bf16, fp32, int8 */
+    char *patch_multiple; /* 28, 14 */
+    unsigned max_tokens;  /* a page */
+    double temperature, top_p, repetition_penalty;
     bool engine_required;
     unsigned engine_idle_s; /* 600 */
     unsigned jobs;          /* pages in the engine at most; 0: its capacity */
@@ -96,9 +100,18 @@ int ocr_options_apply_list(struct ocr_options *o, const char *list,
 int ocr_options_apply_args(struct ocr_options *o, int *argc, char **argv,
                            struct ocr_err *err);
 
-/* Which recogniser `engine` means here: "tesseract" for auto (later issues:
- * lighton, http), else engine itself. Borrowed from o. */
+/* Looks for a model if one may be used and none is named: the first of
+ * $OCRFS_MODEL, the folders in $XDG_DATA_HOME/ocrfs/models and in
+ * /usr/share/ocrfs/models. Call once, after all options are known. */
+int ocr_options_settle(struct ocr_options *o, struct ocr_err *err);
+
+/* Which recogniser `engine` means: for auto lighton if there is a model, else
+ * tesseract; else engine without its arguments. Borrowed from o or static. */
 const char *ocr_options_recogniser(const struct ocr_options *o);
+
+/* The same with what it is started with, for struct ocr_engine_config:
+ * "lighton:precision=int8". */
+void ocr_options_engine(const struct ocr_options *o, char *out, size_t size);
 
 /* The lines name=value\n that decide about the text, sorted by name: they go
  * to the engine and into the cache key. Appends to *out. */

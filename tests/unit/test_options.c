@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static struct ocr_options o;
@@ -66,12 +67,16 @@ static void defaults_are_those_of_the_design(void **state)
 
 static void a_list_sets_every_type(void **state)
 {
+    char engine[64];
+
     (void)state;
     accepts("engine=null:200ms,lang=deu+eng,tables=html,jobs=3,partial,"
             "size=wait,stale=redo,share=all,cache=memory,cache_size=10G,"
             "control=off,suffix=.txt,intr=yes,follow,ocr_timeout=30,"
             "engine_required,verify,runtime=/run/x,noocr=a:b,allow_other");
-    assert_string_equal(ocr_options_recogniser(&o), "null:200ms");
+    assert_string_equal(ocr_options_recogniser(&o), "null");
+    ocr_options_engine(&o, engine, sizeof engine);
+    assert_string_equal(engine, "null:200ms");
     assert_string_equal(o.lang, "deu+eng");
     assert_string_equal(o.tables, "html");
     assert_int_equal(o.jobs, 3);
@@ -142,7 +147,12 @@ static void wrong_values_are_named(void **state)
     refuses("lang=../x", "is no list of languages");
     refuses("lang=deu+", "is no list of languages");
     refuses("lang=", "is no list of languages");
-    refuses("engine=lighton", "this version has no engine 'lighton'");
+    refuses("engine=http", "this version has no engine 'http'");
+    refuses("precision=fp8", "is not one of bf16|fp32|int8");
+    refuses("temperature=-1", "'-1' is no number from 0 to 2");
+    refuses("top_p=0", "'0' is no number from 0.01 to 1");
+    refuses("repetition_penalty=nan", "'nan' is no number");
+    refuses("patch_multiple=7", "is not one of 28|14");
     refuses("suffix=md", "begins with a dot");
     refuses("suffix=./x", "no slash");
     refuses("control=..", "is no name");
@@ -320,6 +330,79 @@ static void settings_hold_what_decides_about_the_text(void **state)
     ocr_buf_release(&text);
 }
 
+static void a_model_changes_recogniser_and_settings(void **state)
+{
+    struct ocr_buf text;
+    char engine[64];
+
+    (void)state;
+    ocr_buf_init(&text, 1000);
+    ocr_options_engine(&o, engine, sizeof engine);
+    assert_string_equal(engine, "tesseract");
+    accepts("model=/m,lang=deu,precision=int8,temperature=0.20,top_p=.9");
+    assert_string_equal(ocr_options_recogniser(&o), "lighton");
+    ocr_options_engine(&o, engine, sizeof engine);
+    assert_string_equal(engine, "lighton:precision=int8:patch_multiple=28");
+    ocr_options_settings(&o, &text);
+    assert_string_equal(text.data,
+                        "max_tokens=4096\npatch_multiple=28\nprecision=int8\n"
+                        "repetition_penalty=1\ntables=pipe\ntemperature=0.2\n"
+                        "top_p=0.9\n");
+    accepts("engine=tesseract");
+    assert_string_equal(ocr_options_recogniser(&o), "tesseract");
+    ocr_buf_release(&text);
+}
+
+/* A folder that holds a model NAME. */
+static void make_model(const char *folder, const char *name)
+{
+    char path[300];
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    assert_int_equal(mkdir(path, 0700), 0);
+    snprintf(path, sizeof path, "%s/%s/config.json", folder, name);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    fclose(file);
+}
+
+static void a_model_is_found_where_models_are(void **state)
+{
+    char data[] = "/tmp/ocrfs-data-XXXXXX", path[300], command[300];
+
+    (void)state;
+    assert_non_null(mkdtemp(data));
+    snprintf(path, sizeof path, "mkdir -p %s/ocrfs/models/empty", data);
+    assert_int_equal(system(path), 0);
+    setenv("XDG_DATA_HOME", data, 1);
+    unsetenv("OCRFS_MODEL");
+    assert_int_equal(ocr_options_settle(&o, &err), 0);
+    assert_string_equal(o.model, "");
+    accepts("engine=lighton");
+    assert_int_equal(ocr_options_settle(&o, &err), -ENOENT);
+    assert_non_null(strstr(err.text, "model=DIR"));
+    snprintf(path, sizeof path, "%s/ocrfs/models", data);
+    make_model(path, "b");
+    make_model(path, "a");
+    accepts("engine=tesseract");
+    assert_int_equal(ocr_options_settle(&o, &err), 0);
+    assert_string_equal(o.model, "");
+    accepts("engine=auto");
+    assert_int_equal(ocr_options_settle(&o, &err), 0);
+    assert_non_null(strstr(o.model, "/ocrfs/models/a"));
+    accepts("model=");
+    make_model(data, "named");
+    snprintf(path, sizeof path, "%s/named", data);
+    setenv("OCRFS_MODEL", path, 1);
+    assert_int_equal(ocr_options_settle(&o, &err), 0);
+    assert_string_equal(o.model, path);
+    unsetenv("OCRFS_MODEL");
+    unsetenv("XDG_DATA_HOME");
+    snprintf(command, sizeof command, "rm -r %s", data);
+    assert_int_equal(system(command), 0);
+}
+
 static void help_names_what_a_command_takes_within_80_columns(void **state)
 {
     struct ocr_buf text;
@@ -402,6 +485,8 @@ int main(void)
         TEST(errors_in_a_file_name_file_and_line),
         TEST(command_line_over_user_over_system),
         TEST(settings_hold_what_decides_about_the_text),
+        TEST(a_model_changes_recogniser_and_settings),
+        TEST(a_model_is_found_where_models_are),
         TEST(help_names_what_a_command_takes_within_80_columns),
         TEST(sizes_have_units),
         TEST(long_and_empty_words_have_no_neighbour),
