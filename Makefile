@@ -49,7 +49,7 @@ SHARED  := $(BASE) $(wildcard engine/*.c)
 CLIENT  := $(SHARED) $(wildcard engine/client/*.c) $(wildcard cache/*.c)
 KERNELS := $(wildcard kernels/*.c kernels/cpu/*.c)
 SERVER  := $(SHARED) $(wildcard engine/image/*.c engine/finish/*.c engine/server/*.c) \
-           $(if $(MODEL),$(wildcard engine/model/*.c)) $(KERNELS)
+           $(if $(MODEL),$(wildcard engine/model/*.c engine/lighton/*.c)) $(KERNELS)
 PLUGIN  := $(BASE) $(wildcard engine/tesseract/*.c)
 FS      := $(wildcard fs/*.c)
 UNIT    := $(patsubst %.c,$(OUT)/%,$(wildcard tests/unit/test_*.c))

@@ -61,6 +61,10 @@ const struct ocr_recogniser_ops *ocr_recogniser_find(const char *spec,
     snprintf(name, sizeof name, "%.*s", (int)len, spec);
     if (!strcmp(name, ocr_recogniser_null.name))
         return &ocr_recogniser_null;
+#if HAVE_MODEL
+    if (!strcmp(name, ocr_recogniser_lighton.name))
+        return &ocr_recogniser_lighton;
+#endif
     if (!name[0] || strspn(name, "abcdefghijklmnopqrstuvwxyz") != len) {
         ocr_err_set(err, -EINVAL, "there is no recogniser named %s", name);
         return NULL;

@@ -1,7 +1,8 @@
 /* engine/server/plugin.h - finds a recogniser by its name.
  *
- * `null` is built in; the others are plugins, ocrfs-NAME.so beside the engine
- * or in ../../lib/ocrfs, loaded when they are wanted.
+ * `null` is built in, and `lighton` where the libraries that read a model were
+ * there; the others are plugins, ocrfs-NAME.so beside the engine or in
+ * ../../lib/ocrfs, loaded when they are wanted.
  *
  * Layer:   engine, the server's.
  * Threads: main thread, at the start. */

@@ -1,0 +1,281 @@
+/* The recogniser lighton, with the small trained checkpoint: pages are read,
+ * whatever runs beside them, and given up when nobody wants them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "engine/base/io.h"
+#include "engine/image/image.h"
+#include "engine/protocol.h"
+#include "engine/recogniser.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define FOLDER "tests/data/tiny-reader"
+
+static const struct ocr_recogniser_ops *const ops = &ocr_recogniser_lighton;
+
+static void *allocate(void *arg, size_t bytes)
+{
+    (void)arg;
+    return calloc(1, bytes);
+}
+
+/* Pixels of a page of the checkpoint's; the caller frees them. */
+static struct ocr_image page_image(const char *name)
+{
+    const struct ocr_image_limits limits = OCR_IMAGE_LIMITS_DEFAULT;
+    const struct ocr_image_alloc alloc = {.alloc = allocate};
+    struct ocr_image image;
+    char path[200];
+    struct stat st;
+    uint8_t *data;
+    int fd;
+
+    snprintf(path, sizeof path, FOLDER "/pages/%s.png", name);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0 && fstat(fd, &st) == 0);
+    data = malloc((size_t)st.st_size);
+    assert_int_equal(ocr_pread_full(fd, data, (size_t)st.st_size, 0),
+                     st.st_size);
+    assert_int_equal(ocr_image_decode(&image, data, (size_t)st.st_size, &limits,
+                                      &alloc, NULL),
+                     0);
+    free(data);
+    ocr_close(fd);
+    return image;
+}
+
+static struct ocr_recogniser *open_it(const char *arguments)
+{
+    const struct ocr_recogniser_config config = {
+        .arguments = arguments, .device = "auto", .model = FOLDER};
+    struct ocr_recogniser *r = NULL;
+    struct ocr_err err = OCR_ERR_INIT;
+
+    if (ops->open(&r, &config, &err))
+        fail_msg("%s", err.text);
+    return r;
+}
+
+static void close_it(struct ocr_recogniser *r)
+{
+    struct ocr_recognised out;
+
+    ops->wake(r);
+    assert_int_equal(ops->next(r, &out), -ESHUTDOWN);
+    ops->close(r);
+}
+
+static int submit(struct ocr_recogniser *r, uint64_t id,
+                  const struct ocr_image *image, const char *settings)
+{
+    const struct ocr_page page = {
+        .id = id, .image = *image, .settings = settings};
+
+    return ops->submit(r, &page, NULL);
+}
+
+/* The text of a page that is read alone; the caller frees it. */
+static char *read_alone(struct ocr_recogniser *r, const char *name,
+                        const char *settings, unsigned *flags)
+{
+    struct ocr_image image = page_image(name);
+    struct ocr_recognised out;
+
+    assert_int_equal(submit(r, 1, &image, settings), 0);
+    assert_int_equal(ops->next(r, &out), 0);
+    assert_int_equal(out.id, 1);
+    assert_int_equal(out.kind, OCR_KIND_NONE);
+    if (flags)
+        *flags = out.flags;
+    free(image.pixels);
+    return out.text;
+}
+
+static void a_page_is_read(void **state)
+{
+    struct ocr_recogniser *r = open_it("");
+    unsigned flags = 99;
+    char *text = read_alone(r, "page-04-448x140", "", &flags);
+
+    (void)state;
+    assert_non_null(strstr(text, "Aburguesei que os"));
+    assert_int_equal(flags, 0);
+    assert_string_equal(ops->device(r), "cpu");
+    free(text);
+    close_it(r);
+}
+
+static void pages_beside_each_other_read_as_if_alone(void **state)
+{
+    static const char *const names[] = {"page-01-280x56", "page-02-448x84",
+                                        "page-03-448x84", "page-04-448x140"};
+    enum {
+        PAGES = sizeof names / sizeof *names
+    };
+    struct ocr_recogniser *r = open_it("slots=4");
+    struct ocr_image images[PAGES];
+    char *alone[PAGES];
+
+    (void)state;
+    for (int i = 0; i < PAGES; i++)
+        alone[i] = read_alone(r, names[i], "", NULL);
+    for (int i = 0; i < PAGES; i++) {
+        images[i] = page_image(names[i]);
+        assert_int_equal(submit(r, (uint64_t)i, &images[i], ""), 0);
+    }
+    assert_int_equal(submit(r, 9, &images[0], ""), -EAGAIN); /* four slots */
+    for (int i = 0; i < PAGES; i++) {
+        struct ocr_recognised out;
+
+        assert_int_equal(ops->next(r, &out), 0);
+        assert_true(out.id < PAGES);
+        assert_string_equal(out.text, alone[out.id]);
+        free(out.text);
+    }
+    for (int i = 0; i < PAGES; i++) {
+        free(images[i].pixels);
+        free(alone[i]);
+    }
+    close_it(r);
+}
+
+static void a_limit_of_tokens_cuts_and_says_so(void **state)
+{
+    struct ocr_recogniser *r = open_it("");
+    unsigned flags = 0;
+    char *whole = read_alone(r, "page-04-448x140", "", NULL);
+    char *cut = read_alone(r, "page-04-448x140", "max_tokens=5\n", &flags);
+
+    (void)state;
+    assert_int_equal(flags, OCR_TEXT_CUT);
+    assert_true(strlen(cut) > 0 && strlen(cut) < strlen(whole));
+    assert_memory_equal(whole, cut, strlen(cut));
+    free(whole);
+    free(cut);
+    close_it(r);
+}
+
+static void sampling_repeats_for_a_page(void **state)
+{
+    static const char settings[] = "temperature=2\ntop_p=1\n"
+                                   "max_tokens=40\n";
+    struct ocr_recogniser *r = open_it("");
+    char *greedy = read_alone(r, "page-04-448x140", "max_tokens=40\n", NULL);
+    char *first = read_alone(r, "page-04-448x140", settings, NULL);
+    char *second = read_alone(r, "page-04-448x140", settings, NULL);
+
+    (void)state;
+    assert_string_equal(first, second);
+    assert_string_not_equal(first, greedy);
+    free(greedy);
+    free(first);
+    free(second);
+    close_it(r);
+}
+
+static void a_cancelled_page_ends_and_the_others_go_on(void **state)
+{
+    struct ocr_recogniser *r = open_it("slots=2");
+    char *alone = read_alone(r, "page-02-448x84", "", NULL);
+    struct ocr_image first = page_image("page-01-280x56");
+    struct ocr_image second = page_image("page-02-448x84");
+    struct ocr_recognised out[2];
+
+    (void)state;
+    assert_int_equal(submit(r, 1, &first, ""), 0);
+    assert_int_equal(submit(r, 2, &second, ""), 0);
+    ops->cancel(r, 1);
+    ops->cancel(r, 77);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(ops->next(r, &out[i]), 0);
+    for (int i = 0; i < 2; i++) {
+        if (out[i].id == 1)
+            assert_int_equal(out[i].kind, OCR_KIND_CANCELLED);
+        else
+            assert_string_equal(out[i].text, alone);
+        free(out[i].text);
+    }
+    free(alone);
+    free(first.pixels);
+    free(second.pixels);
+    close_it(r);
+}
+
+static void it_closes_with_pages_in_it(void **state)
+{
+    struct ocr_recogniser *r = open_it("");
+    struct ocr_image image = page_image("page-05-560x224");
+
+    (void)state;
+    for (uint64_t id = 0; id < 4; id++)
+        assert_int_equal(submit(r, id, &image, ""), 0);
+    ops->wake(r);
+    ops->close(r);
+    free(image.pixels);
+}
+
+static void the_fingerprint_tells_precisions_apart(void **state)
+{
+    struct ocr_recogniser *bf16 = open_it(""),
+                          *fp32 = open_it("precision=fp32");
+    char a[256], b[256];
+
+    (void)state;
+    assert_int_equal(ops->fingerprint(bf16, "", a, sizeof a, NULL), 0);
+    assert_int_equal(ops->fingerprint(fp32, "", b, sizeof b, NULL), 0);
+    assert_string_not_equal(a, b);
+    close_it(bf16);
+    close_it(fp32);
+}
+
+static void refusals_say_what_is_wrong(void **state)
+{
+    static const struct {
+        struct ocr_recogniser_config config;
+        const char *words;
+    } cases[] = {
+        {{"", "auto", ""}, "model=DIR"},
+        {{"", "cuda:0", FOLDER}, "no device cuda:0"},
+        {{"precision=fp4", "cpu", FOLDER}, "precision is bf16"},
+        {{"slots=0", "cpu", FOLDER}, "not a number from 1"},
+        {{"nonsense=1", "cpu", FOLDER}, "no argument nonsense"},
+        {{"", "cpu", "tests/data"}, "config.json"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ocr_recogniser *r = NULL;
+        struct ocr_err err = OCR_ERR_INIT;
+
+        assert_true(ops->open(&r, &cases[i].config, &err) < 0);
+        assert_null(r);
+        if (!strstr(err.text, cases[i].words))
+            fail_msg("'%s' does not say '%s'", err.text, cases[i].words);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_page_is_read),
+        cmocka_unit_test(pages_beside_each_other_read_as_if_alone),
+        cmocka_unit_test(a_limit_of_tokens_cuts_and_says_so),
+        cmocka_unit_test(sampling_repeats_for_a_page),
+        cmocka_unit_test(a_cancelled_page_ends_and_the_others_go_on),
+        cmocka_unit_test(it_closes_with_pages_in_it),
+        cmocka_unit_test(the_fingerprint_tells_precisions_apart),
+        cmocka_unit_test(refusals_say_what_is_wrong),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
