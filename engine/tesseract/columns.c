@@ -180,6 +180,11 @@ static bool is_column_gap(const struct side *l, const struct side *r, int width,
 
     if (beside(few, many) >= 2 && beside(many, few) >= 2 && meet < 0.55f)
         return true;
+    /* A tight block of which hardly a line has a partner. */
+    if (few->n >= 2 && meet * (float)few->n < 1.5f && meet < 0.55f &&
+        ((l->pitch < tight && beside(r, l)) ||
+         (r->pitch < tight && beside(l, r))))
+        return true;
     if (l->figures > 0.5f || r->figures > 0.5f || l->labels > 0.4f ||
         (float)width < 3 * xh)
         return false;

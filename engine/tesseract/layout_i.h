@@ -31,12 +31,42 @@ static inline void box_join(struct tess_box *box, const struct tess_box *other)
     box->y1 = other->y1 > box->y1 ? other->y1 : box->y1;
 }
 
+/* Lines of one part of the page, with what holds for all of them. */
+struct region {
+    struct line *lines;
+    size_t n;
+    struct tess_box box;
+    float pitch; /* usual step from line to line of the body, in pixels */
+};
+
+struct writer {
+    struct ocr_buf *out;
+    struct page page;
+    float largest; /* x-height of the largest heading: level 1 */
+    int end;       /* where the last line of the page ends */
+};
+
+/* The step from the line before. */
+static inline float region_step(const struct region *region, size_t i)
+{
+    return region->lines[i].base - region->lines[i - 1].base;
+}
+
+/* ---- blocks.c ---- */
+
+/* Writes the lines of a region that are no table. */
+void blocks_write(struct writer *w, const struct region *region);
+/* A blank line in front of what comes next, unless it is the first. */
+void blocks_gap(struct writer *w);
+
 /* ---- lines.c ---- */
 
 /* The lines of `n` words, from top to bottom. *out is malloc'd. */
 int lines_make(struct line **out, size_t *n_out, struct tess_word **words,
                size_t n, const struct page *page);
 void lines_free(struct line *lines, size_t n);
+/* Fills box and sizes from the words. */
+int line_measure(struct line *line, const struct page *page);
 
 /* ---- gaps.c ---- */
 
@@ -66,7 +96,8 @@ int columns_divide(const struct page *page, struct tess_word **words, size_t n,
 /* ---- table.c ---- */
 
 /* Lines from `at` on that share columns; 0: they do not. *edges gets the
- * x coordinates between the columns, malloc'd, *columns their number + 1. */
+ * x coordinates between the columns, malloc'd, *columns their number + 1; 0:
+ * they share them, but are better read as lines. */
 size_t table_find(const struct line *lines, size_t n, float xh, int **edges,
                   size_t *columns);
 /* Writes them as a pipe table. */

@@ -56,7 +56,7 @@ static float median(float *values, size_t n)
     return values[n / 2];
 }
 
-static int line_measure(struct line *line, const struct page *page)
+int line_measure(struct line *line, const struct page *page)
 {
     float *values = malloc(line->n * sizeof(*values));
     size_t sizes = 0, weights = 0;

@@ -125,6 +125,28 @@ static int by_value(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
+/* Among sorted heights, that of small letters. The median is it in running
+ * text; where figures and capitals outnumber them, it is the smallest height
+ * that many share. */
+static int small_letters(const int *heights, int n)
+{
+    int median = heights[n / 2], from = 0;
+
+    while (heights[from] * 100 < median * 64)
+        from++;
+    for (int i = from; heights[i] < median; i++) {
+        int low = i, high = i;
+
+        while (low > 0 && heights[low - 1] * 20 >= heights[i] * 19)
+            low--;
+        while (high < n && heights[high] * 20 <= heights[i] * 21)
+            high++;
+        if ((high - low) * 5 >= n)
+            return heights[i];
+    }
+    return median;
+}
+
 float tess_blob_size(PIX *ink)
 {
     BOXA *blobs = pixConnCompBB(ink, 8);
@@ -142,10 +164,8 @@ float tess_blob_size(PIX *ink)
             heights[used++] = h;
     }
     if (used >= 4) {
-        const int middle = used / 2;
-
         qsort(heights, (size_t)used, sizeof(*heights), by_value);
-        size = (float)heights[middle];
+        size = (float)small_letters(heights, used);
     }
     free(heights);
     boxaDestroy(&blobs);

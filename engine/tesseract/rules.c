@@ -105,7 +105,7 @@ static float coverage(PIX *ink, int x, int y, int w, int h, bool columns)
 static bool is_tick_box(PIX *ink, float xh, int x, int y, int w, int h)
 {
     int edge = h / 7 + 1, corner = h / 10 + 1;
-    float low = 1.25f * xh, high = 2.6f * xh;
+    float low = 1.15f * xh, high = 2.6f * xh;
 
     if ((float)h < low || (float)h > high || w < h * 88 / 100 ||
         w > h * 114 / 100 || density(ink, x, y, w, h) > 0.7f)

@@ -211,6 +211,19 @@ static bool ends_inside(const struct line *line, const int *edges,
     return cells_filled(line, edges, columns) < 2;
 }
 
+/* "1. Name   Brown": the fields of a form, which are a list, not a table.
+ * Amounts on the right make it one. */
+static bool is_form(const struct line *lines, size_t n)
+{
+    size_t numbered = 0, figures = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        numbered += text_is_number(lines[i].words[0]->text);
+        figures += text_is_figure(lines[i].words[lines[i].n - 1]->text);
+    }
+    return n >= 3 && numbered * 10 >= n * 7 && figures * 2 < n;
+}
+
 size_t table_find(const struct line *lines, size_t n, float xh, int **edges,
                   size_t *columns)
 {
@@ -227,8 +240,11 @@ size_t table_find(const struct line *lines, size_t n, float xh, int **edges,
         rows--;
     for (size_t i = 0; i < rows; i++)
         full += cells_filled(&lines[i], *edges, *columns) >= 2;
-    if (*columns >= 2 && rows >= 2 && full * 10 >= rows * 6)
+    if (*columns >= 2 && rows >= 2 && full * 10 >= rows * 6) {
+        if (*columns == 2 && is_form(lines, rows))
+            *columns = 0;
         return rows;
+    }
     free(*edges);
     *edges = NULL;
     return 0;

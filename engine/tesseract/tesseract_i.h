@@ -11,7 +11,8 @@
  *   gaps.c      white rectangles between words
  *   columns.c   reading order: where a page divides into columns
  *   lines.c     words to lines
- *   layout.c    paragraphs, lists, headings
+ *   layout.c    regions of the page, from words to text
+ *   blocks.c    paragraphs, lists, headings
  *   table.c     rows that share columns
  *   markdown.c  text with the marks of Markdown escaped
  *
