@@ -160,8 +160,9 @@ lint: ## check format and look for mistakes; every finding is an error
 ARROWS := fs:engine fs:engine/client fs:cache engine/client:engine \
     engine:engine/image/image.h engine/finish:engine/finish.h engine/finish:engine/protocol.h \
     engine/tesseract:engine/recogniser.h engine/tesseract:engine/image/image.h \
-    engine/server:engine engine/server:engine/image/image.h engine/server:kernels engine/server:engine/model \
-    engine/model:kernels kernels/cpu:kernels
+    engine/server:engine engine/server:engine/image/image.h \
+    engine/lighton:engine engine/lighton:engine/image/resize.h engine/lighton:engine/model \
+    engine/lighton:kernels engine/model:kernels kernels/cpu:kernels
 # folder:prefix of system headers that are its own.
 OWNERS := fs:fuse cache:sqlite3 engine/image:png engine/image:jpeglib engine/model:utf8proc \
     engine/tesseract:tesseract engine/tesseract:leptonica
