@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -149,13 +150,12 @@ static int add_text(struct ocr_fs *fs, struct node *n, struct dir *d, int dir,
 {
     const mode_t type = image->type;
     uint64_t st_ino = image->st_ino | 1;
-    char text[2 * NAME_BYTES + 2];
+    char text[NAME_BYTES + 1];
 
     if (!names_has_text(name_of(d, image), S_ISLNK(type) ? S_IFREG : type,
                         fs->suffix, false))
         return 0;
-    strcpy(text, name_of(d, image));
-    strcat(text, fs->suffix);
+    snprintf(text, sizeof text, "%s%s", name_of(d, image), fs->suffix);
     if (taken(d, order, count, text))
         return 0;
     if (S_ISLNK(type) &&

@@ -29,11 +29,11 @@ int ocr_fs_create(struct ocr_fs **out, const struct ocr_fs_config *config,
                   struct ocr_err *err);
 
 /* Starts the engine now and waits for HELLO (engine_required, or to say early
- * that there is none). */
+ * that there is none). Starts the queue's thread: after the last fork. */
 int ocr_fs_connect(struct ocr_fs *fs, int timeout_ms, struct ocr_err *err);
 
-/* Starts the file system's threads (hashing pool, interrupts, queue). After
- * the last fork. */
+/* Starts the other threads: hashing pool, interrupts, and the queue's if
+ * connect was not called. After the last fork. */
 int ocr_fs_start(struct ocr_fs *fs, struct fuse_session *session,
                  struct ocr_err *err);
 
@@ -43,7 +43,9 @@ void ocr_fs_stop(struct ocr_fs *fs);
 /* Writes the figures of `status` to the log, a few lines. Any thread. */
 void ocr_fs_log_statistics(struct ocr_fs *fs);
 
-/* After the session loop ended: joins threads, frees. NULL is a no-op. */
+/* After the session loop ended: joins threads, frees. One that hangs in SOURCE
+ * for 2 s more is left behind, with the memory: the process is about to end.
+ * NULL is a no-op. */
 void ocr_fs_destroy(struct ocr_fs *fs);
 
 /* The operations for fuse_session_new(); user data is the struct ocr_fs. */

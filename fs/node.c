@@ -10,8 +10,10 @@
 enum {
     TABLE_BEGIN = 1024, /* buckets, a power of two */
     NAMES_MAX = 4096,   /* of one node; then the oldest go */
-    SETTLED_NS = 2LL * 1000 * 1000 * 1000 - 1,
 };
+
+/* Age at which a change of a file shows in its times for sure. */
+#define SETTLED_NS ((int64_t)2000000000)
 
 /* ---- texts ----------------------------------------------------------- */
 
@@ -106,8 +108,8 @@ static void link_key(struct nodes *t, struct node *n)
 static void grow_locked(struct nodes *t)
 {
     struct nodes old = *t;
-    struct node **ids = calloc(2 * t->size, sizeof *ids);
-    struct node **keys = calloc(2 * t->size, sizeof *keys);
+    struct node **ids = calloc(2 * t->size, sizeof(struct node *));
+    struct node **keys = calloc(2 * t->size, sizeof(struct node *));
 
     if (!ids || !keys) {
         free(ids);
@@ -253,8 +255,8 @@ int nodes_init(struct nodes *t, const struct object *root, int64_t now_ns)
 {
     *t = (struct nodes){
         .lock = PTHREAD_MUTEX_INITIALIZER,
-        .by_id = calloc(TABLE_BEGIN, sizeof *t->by_id),
-        .by_key = calloc(TABLE_BEGIN, sizeof *t->by_key),
+        .by_id = calloc(TABLE_BEGIN, sizeof(struct node *)),
+        .by_key = calloc(TABLE_BEGIN, sizeof(struct node *)),
         .size = TABLE_BEGIN,
         .next_id = FUSE_ROOT_ID,
         .generation = (uint32_t)(now_ns / 1000000000),
@@ -369,6 +371,7 @@ static bool inside_itself(const struct node *n, const struct node *parent)
 static int add_name_locked(struct nodes *t, struct node *n, struct node *parent,
                            const char *text, bool follow)
 {
+    const size_t bytes = strlen(text) + 1;
     struct name **at = &n->names, *name;
     unsigned count = 0;
 
@@ -384,10 +387,10 @@ static int add_name_locked(struct nodes *t, struct node *n, struct node *parent,
     }
     if (S_ISDIR(n->type) && inside_itself(n, parent))
         return -ELOOP;
-    name = malloc(sizeof *name + strlen(text) + 1);
+    name = malloc(sizeof *name + bytes);
     if (!name)
         return -ENOMEM;
-    strcpy(name->text, text);
+    memcpy(name->text, text, bytes);
     name->follow = follow;
     name->parent = parent;
     parent->refs++;
@@ -718,7 +721,7 @@ bool node_keep_cache(struct nodes *t, struct node *n, const struct stat *st,
     keep = n->real.settled && stamp_equal(&n->real.opened, &now);
     n->real.opened = now;
     /* Two changes within a tick of the clock look like one. */
-    n->real.settled = now_ns - changed > SETTLED_NS;
+    n->real.settled = now_ns - changed >= SETTLED_NS;
     pthread_mutex_unlock(&t->lock);
     return keep;
 }

@@ -46,9 +46,11 @@ static void learn_own_dev(struct ocr_fs *fs)
 
 static void op_init(void *userdata, struct fuse_conn_info *conn)
 {
-    const unsigned wanted = FUSE_CAP_EXPORT_SUPPORT | FUSE_CAP_READDIRPLUS |
-                            FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_ASYNC_READ |
-                            FUSE_CAP_AUTO_INVAL_DATA | FUSE_CAP_PARALLEL_DIROPS;
+    /* SPLICE_WRITE: originals in half the processor time (B22). */
+    const unsigned wanted = FUSE_CAP_SPLICE_WRITE | FUSE_CAP_EXPORT_SUPPORT |
+                            FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO |
+                            FUSE_CAP_ASYNC_READ | FUSE_CAP_AUTO_INVAL_DATA |
+                            FUSE_CAP_PARALLEL_DIROPS;
     struct ocr_fs *fs = userdata;
 
     conn->want |= wanted & conn->capable;

@@ -317,11 +317,6 @@ static int load(struct reading *r, int fd, struct object *o, bool keep,
     return rc;
 }
 
-static enum ocr_priority priority(void)
-{
-    return OCR_PRIORITY_INTERACTIVE;
-}
-
 /* Hands the reading to the queue: with the bytes, or to a job that has them. */
 static bool join(struct reading *r, struct ocr_content *content,
                  struct ocr_err *err)
@@ -334,13 +329,13 @@ static bool join(struct reading *r, struct ocr_content *content,
     r->stage = READING_JOINING;
     r->refs++; /* the queue's */
     pthread_mutex_unlock(&fs->park.lock);
-    joined =
-        ocr_queue_join_existing(fs->queue, &r->key, priority(), &r->waiter);
+    joined = ocr_queue_join_existing(fs->queue, &r->key,
+                                     OCR_PRIORITY_INTERACTIVE, &r->waiter);
     if (!joined && content) {
         label = node_path(&fs->nodes, r->node, 0, &follow);
-        joined = !ocr_queue_join(fs->queue, &r->key, content,
-                                 ocr_cache_secret(fs->cache), priority(),
-                                 label ? label : "?", &r->waiter, err);
+        joined = !ocr_queue_join(
+            fs->queue, &r->key, content, ocr_cache_secret(fs->cache),
+            OCR_PRIORITY_INTERACTIVE, label ? label : "?", &r->waiter, err);
         free(label);
     }
     pthread_mutex_lock(&fs->park.lock);
@@ -469,7 +464,8 @@ static void run(struct hash_task *task)
     const enum step next = step(r, &out);
 
     if (next == STEP_AGAIN) {
-        hashpool_submit(&r->fs->pool, task, task->due_ms, priority());
+        hashpool_submit(&r->fs->pool, task, task->due_ms,
+                        OCR_PRIORITY_INTERACTIVE);
         return;
     }
     if (next == STEP_ANSWER)
@@ -607,7 +603,8 @@ void reading_job_reload(void *arg, const struct ocr_job_key *key,
                         const char *label)
 {
     struct ocr_fs *fs = arg;
-    struct reload *reload = malloc(sizeof *reload + strlen(label) + 1);
+    const size_t bytes = strlen(label) + 1;
+    struct reload *reload = malloc(sizeof *reload + bytes);
     struct ocr_err err = OCR_ERR_INIT;
 
     if (!reload) {
@@ -618,8 +615,8 @@ void reading_job_reload(void *arg, const struct ocr_job_key *key,
     reload->task = (struct hash_task){.run = run_reload, .drop = drop_reload};
     reload->fs = fs;
     reload->key = *key;
-    strcpy(reload->path, label);
-    hashpool_submit(&fs->pool, &reload->task, 0, priority());
+    memcpy(reload->path, label, bytes);
+    hashpool_submit(&fs->pool, &reload->task, 0, OCR_PRIORITY_INTERACTIVE);
 }
 
 /* ---- open

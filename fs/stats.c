@@ -190,16 +190,17 @@ void stats_engine_ready(void *arg, const char *fingerprint, const char *device,
 {
     struct ocr_fs *fs = arg;
     struct stats *s = &fs->stats;
+    const size_t bytes = strlen(fingerprint) + 1;
     struct fingerprint *f = NULL;
 
     if (strcmp(atomic_load(&s->fingerprint), fingerprint))
-        f = malloc(sizeof *f + strlen(fingerprint) + 1);
+        f = malloc(sizeof *f + bytes);
     pthread_mutex_lock(&s->lock);
     s->epoch++;
     replace(&s->device, device);
     replace(&s->version, version);
     if (f) {
-        strcpy(f->text, fingerprint);
+        memcpy(f->text, fingerprint, bytes);
         f->next = s->fingerprints;
         s->fingerprints = f;
         atomic_store(&s->fingerprint, f->text);

@@ -153,13 +153,13 @@ static void long_names_have_no_texts(void **state)
 
     (void)state;
     memset(name, 'x', sizeof name);
-    strcpy(name + 253 - 4, ".png");
+    memcpy(name + 253 - 4, ".png", 5);
     put_file(name);
-    strcpy(name + 252 - 4, ".png");
+    memcpy(name + 252 - 4, ".png", 5);
     put_file(name);
     d = list();
     assert_int_equal(dir_count(d), 5);
-    strcat(name, ".md");
+    memcpy(name + 252, ".md", 4);
     assert_true(listed(d, name, &type));
     dir_free(d);
 }

@@ -36,16 +36,21 @@ static void only_regular_images_have_texts(void **state)
     assert_false(names_has_text("a.txt", S_IFREG, ".md", false));
 }
 
+/* A name of `len` bytes that ends so. */
+static void long_name(char name[300], size_t len, const char *end)
+{
+    memset(name, 'x', 300);
+    memcpy(name + len - strlen(end), end, strlen(end) + 1);
+}
+
 static void a_text_name_has_255_bytes_at_most(void **state)
 {
-    char name[NAME_BYTES + 1];
+    char name[300];
 
     (void)state;
-    memset(name, 'x', sizeof name);
-    strcpy(name + 252 - 4, ".png");
+    long_name(name, 252, ".png");
     assert_true(names_has_text(name, S_IFREG, ".md", false));
-    memset(name, 'x', sizeof name);
-    strcpy(name + 253 - 4, ".png");
+    long_name(name, 253, ".png");
     assert_false(names_has_text(name, S_IFREG, ".md", false));
 }
 
@@ -61,8 +66,7 @@ static void a_text_name_leads_to_its_image(void **state)
     assert_int_equal(names_image_len(".md", ".md"), 0);
     assert_int_equal(names_image_len("a.txt.md", ".md"), 0);
     assert_int_equal(names_image_len("a.png.png", ".png"), 5);
-    memset(name, 'x', sizeof name);
-    strcpy(name + 256 - 7, ".png.md");
+    long_name(name, 256, ".png.md");
     assert_int_equal(names_image_len(name, ".md"), 0);
 }
 
