@@ -13,7 +13,7 @@ show() {
 }
 clean() {
     fusermount3 -uqz "$texts" 2>/dev/null || true
-    rm -rf "$dir"
+    rm -rf --one-file-system "$dir"
 }
 trap clean EXIT
 trap 'exit 130' INT TERM
