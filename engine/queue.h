@@ -90,6 +90,11 @@ int ocr_queue_open(struct ocr_queue **out,
 /* Starts or finds the engine and waits for its HELLO, at most timeout_ms. */
 int ocr_queue_connect(struct ocr_queue *q, int timeout_ms, struct ocr_err *err);
 
+/* The same, until it can read: -ETIMEDOUT if it is still loading then, else
+ * why it cannot (a language or a model is missing). */
+int ocr_queue_wait_ready(struct ocr_queue *q, int timeout_ms,
+                         struct ocr_err *err);
+
 /* Takes the secret and waits for one content. The fd of *content becomes the
  * queue's on success (also if the job exists already). `label` (copied) is
  * for logs and status: the path. waiter may be NULL: nobody waits (readahead).

@@ -197,7 +197,9 @@ static void fill_text(struct ocr_fs *fs, struct node *n, struct stat *st,
         .st_uid = image.uid,
         .st_gid = image.gid,
         .st_size = (off_t)size,
-        .st_blksize = TEXT_BLOCK,
+        /* Not less than the bound: `wc -c A B` asks for the sizes before it
+         * opens, trusts all of it but the last block, and reads that. */
+        .st_blksize = OCR_PAGE_TEXT_MAX,
         .st_blocks = (blkcnt_t)((size + 511) / 512),
         .st_atim = timespec_ns(image.atime_ns),
         .st_mtim = timespec_ns(redone_ns ? redone_ns : image.stamp.mtime_ns),

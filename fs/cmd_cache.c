@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* "3.4 MiB", "17 bytes". */
 static const char *size_words(uint64_t bytes, char out[32])
@@ -96,7 +97,15 @@ static int run(const struct ocr_options *o, size_t action)
                                               .max_bytes = o->cache_size};
     struct ocr_err err = OCR_ERR_INIT;
     struct ocr_cache *c = NULL;
-    int code = ocr_cache_open(&c, &options, &err);
+    int code;
+
+    /* The default is made with its parents; a folder that is named and not
+     * there is a slip of the pen. */
+    if (o->cache[0] == '/' && access(o->cache, F_OK)) {
+        ocr_error("there is no cache in %s", o->cache);
+        return 1;
+    }
+    code = ocr_cache_open(&c, &options, &err);
 
     if (code == 0 && ocr_cache_path(c)[0] != '/')
         code = ocr_err_set(&err, -ENOENT, "there is no cache on a disk to %s",

@@ -27,6 +27,8 @@
 
 enum {
     HELLO_MS = 5000,
+    SETTLE_MS = 1000,
+    LOAD_MS = 120000,
     THREADS = 10,
 };
 
@@ -129,13 +131,19 @@ static void warn_of_request_timeout(const struct mount *m)
 
 static int connect_engine(struct mount *m, struct ocr_err *err)
 {
+    const bool required = m->options.engine_required;
     struct ocr_err why = OCR_ERR_INIT;
+    int rc = ocr_fs_connect(m->fs, HELLO_MS, &why);
 
-    if (ocr_fs_connect(m->fs, HELLO_MS, &why) == 0)
+    /* A language or model that is missing is found out within moments; what
+     * takes longer to load may go on loading behind the mount. */
+    if (!rc)
+        rc = ocr_fs_wait_ready(m->fs, required ? LOAD_MS : SETTLE_MS, &why);
+    if (!rc || (rc == -ETIMEDOUT && !required))
         return 0;
-    if (m->options.engine_required)
+    if (required)
         return ocr_err_set(err, -EIO, "no engine: %s", why.text);
-    ocr_warning("no engine: %s", why.text);
+    /* Why there is none was said by the queue. */
     ocr_warning("known texts are served, all others fail until there is one");
     return 0;
 }

@@ -256,6 +256,8 @@ static void write_status(struct ocr_fs *fs, const struct figures *f,
 
     escape(text, sizeof text, fs->config.source);
     ocr_buf_printf(out, "source      %s\n", text);
+    escape(text, sizeof text, fs->config.mountpoint);
+    ocr_buf_printf(out, "mounted at  %s\n", text);
     ocr_options_engine(fs->options, text, sizeof text);
     ocr_buf_printf(out, "recogniser  %s\n", text);
     people_engine(f, out);

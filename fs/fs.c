@@ -143,6 +143,11 @@ int ocr_fs_connect(struct ocr_fs *fs, int timeout_ms, struct ocr_err *err)
     return rc ? rc : ocr_queue_connect(fs->queue, timeout_ms, err);
 }
 
+int ocr_fs_wait_ready(struct ocr_fs *fs, int timeout_ms, struct ocr_err *err)
+{
+    return ocr_queue_wait_ready(fs->queue, timeout_ms, err);
+}
+
 int ocr_fs_start(struct ocr_fs *fs, struct fuse_session *session,
                  struct ocr_err *err)
 {

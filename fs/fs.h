@@ -32,6 +32,9 @@ int ocr_fs_create(struct ocr_fs **out, const struct ocr_fs_config *config,
  * that there is none). Starts the queue's thread: after the last fork. */
 int ocr_fs_connect(struct ocr_fs *fs, int timeout_ms, struct ocr_err *err);
 
+/* After that: waits until the engine can read; -ETIMEDOUT: it still loads. */
+int ocr_fs_wait_ready(struct ocr_fs *fs, int timeout_ms, struct ocr_err *err);
+
 /* Starts the other threads: hashing pool, interrupts, and the queue's if
  * connect was not called. After the last fork. */
 int ocr_fs_start(struct ocr_fs *fs, struct fuse_session *session,

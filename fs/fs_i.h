@@ -42,7 +42,7 @@
 
 enum {
     NAME_BYTES = 255,      /* of a file name at most */
-    TEXT_BLOCK = 4096,     /* st_blksize, a power of two (N10) */
+    TEXT_BLOCK = 4096,     /* st_blksize of other files, a power of two (N10) */
     HASH_THREADS = 4,      /* of the hashing pool */
     FAILURES_LISTED = 20,  /* in status */
     FAILURES_RECENT = 256, /* remembered in memory */

@@ -388,7 +388,18 @@ int ocr_queue_open(struct ocr_queue **out,
     return 0;
 }
 
-int ocr_queue_connect(struct ocr_queue *q, int timeout_ms, struct ocr_err *err)
+/* Whether a wait for the engine is over. Called with the lock held. */
+static bool settled(const struct ocr_queue *q, enum ocr_engine_state wanted)
+{
+    const enum ocr_engine_state state = q->stats.state;
+
+    return q->stopping || state == OCR_ENGINE_READY || state == wanted ||
+           (state == OCR_ENGINE_BACKOFF && q->stats.trouble[0]);
+}
+
+static int wait_for_engine(struct ocr_queue *q, enum ocr_engine_state wanted,
+                           int timeout_ms, const char *what,
+                           struct ocr_err *err)
 {
     const int64_t until = ocr_now_ms() + timeout_ms;
     const struct timespec deadline = {until / 1000, until % 1000 * 1000000};
@@ -397,18 +408,29 @@ int ocr_queue_connect(struct ocr_queue *q, int timeout_ms, struct ocr_err *err)
     pthread_mutex_lock(&q->lock);
     q->wanted = true;
     wake(q);
-    while (rc == 0 && !q->stopping && q->stats.state != OCR_ENGINE_LOADING &&
-           q->stats.state != OCR_ENGINE_READY &&
-           !(q->stats.state == OCR_ENGINE_BACKOFF && q->stats.trouble[0]))
+    while (rc == 0 && !settled(q, wanted))
         rc = pthread_cond_timedwait(&q->connected, &q->lock, &deadline);
     q->wanted = false;
     if (rc)
-        rc = ocr_err_set(err, -ETIMEDOUT,
-                         "the engine did not answer within %d ms", timeout_ms);
+        rc = ocr_err_set(err, -ETIMEDOUT, "the engine %s within %d ms", what,
+                         timeout_ms);
     else if (q->stats.state == OCR_ENGINE_BACKOFF)
         rc = ocr_err_kind(err, OCR_KIND_GONE, "%s", q->stats.trouble);
     pthread_mutex_unlock(&q->lock);
     return rc;
+}
+
+int ocr_queue_connect(struct ocr_queue *q, int timeout_ms, struct ocr_err *err)
+{
+    return wait_for_engine(q, OCR_ENGINE_LOADING, timeout_ms, "did not answer",
+                           err);
+}
+
+int ocr_queue_wait_ready(struct ocr_queue *q, int timeout_ms,
+                         struct ocr_err *err)
+{
+    return wait_for_engine(q, OCR_ENGINE_READY, timeout_ms, "was not ready",
+                           err);
 }
 
 static void raise_priority(struct ocr_queue *q, struct ocr_job *job,

@@ -88,7 +88,7 @@ static void admit(struct ocr_recogniser *r, struct lighton_page *p,
 {
     struct ocr_err err = OCR_ERR_INIT;
 
-    p->blocks = malloc(need * sizeof *p->blocks);
+    p->blocks = calloc(need, sizeof *p->blocks);
     if (!p->blocks) {
         page_fail(p, OCR_KIND_FAILED, "no memory for another page");
         deliver(r, p);

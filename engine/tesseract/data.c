@@ -1,6 +1,7 @@
 /* The language packs on disk: where, which, and what exactly is in them. */
 #include "engine/tesseract/tesseract_i.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -51,10 +52,35 @@ static bool is_name(const char *lang)
     return n > 0 && lang[n] == '\0';
 }
 
+/* The names of the packs in `datapath`, each behind a space. */
+static void list_packs(const char *datapath, char *out, size_t size)
+{
+    static const char ending[] = ".traineddata";
+    struct dirent **entries;
+    const int count = scandir(datapath, &entries, NULL, alphasort);
+    size_t used = 0;
+
+    out[0] = '\0';
+    for (int i = 0; i < count; i++) {
+        const char *name = entries[i]->d_name;
+        const size_t len = strlen(name);
+        const size_t stem =
+            len - (len < sizeof(ending) ? 0 : sizeof(ending) - 1);
+
+        if (stem < len && !strcmp(name + stem, ending) &&
+            strncmp(name, "osd", 3) != 0 && used + stem + 2 < size)
+            used += (size_t)snprintf(out + used, size - used, " %.*s",
+                                     (int)stem, name);
+        free(entries[i]);
+    }
+    if (count >= 0)
+        free(entries);
+}
+
 static int check_one(const char *datapath, const char *lang,
                      struct ocr_err *err)
 {
-    char path[4096], package[64];
+    char path[4096], package[64], packs[200];
 
     if (!is_name(lang))
         return ocr_err_set(err, -EINVAL, "lang: \"%s\" is no language code",
@@ -66,10 +92,15 @@ static int check_one(const char *datapath, const char *lang,
     for (char *c = package; *c; c++)
         if (*c == '_')
             *c = '-';
+    list_packs(datapath, packs, sizeof(packs));
+    /* Shorter ones are no language of tesseract: "de" is a guess at "deu". */
+    if (strlen(lang) < 3)
+        return ocr_err_set(err, -ENOENT, "no language \"%s\"; installed are:%s",
+                           lang, packs);
     return ocr_err_set(err, -ENOENT,
                        "no language pack \"%s\": install the package "
-                       "tesseract-ocr-%s",
-                       lang, package);
+                       "tesseract-ocr-%s (installed are:%s)",
+                       lang, package, packs);
 }
 
 /* Calls `each` for the parts of "eng+deu". */

@@ -205,6 +205,12 @@ static int tesseract_open(struct ocr_recogniser **out,
     unsigned workers = count_workers();
     struct ocr_recogniser *r;
 
+    if (strcmp(config->device, "auto") != 0 &&
+        strcmp(config->device, "cpu") != 0)
+        return ocr_err_set(err, -ENODEV,
+                           "tesseract reads on the CPU, there is no device %s: "
+                           "leave device at auto",
+                           config->device);
     if (!datapath)
         return ocr_err_set(err, -ENOENT,
                            "no language packs of tesseract found: install "

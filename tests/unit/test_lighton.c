@@ -33,7 +33,7 @@ static struct ocr_image page_image(const char *name)
 {
     const struct ocr_image_limits limits = OCR_IMAGE_LIMITS_DEFAULT;
     const struct ocr_image_alloc alloc = {.alloc = allocate};
-    struct ocr_image image;
+    struct ocr_image image = {0};
     char path[200];
     struct stat st;
     uint8_t *data;
