@@ -192,7 +192,7 @@ static bool is_column_gap(const struct side *l, const struct side *r, int width,
     if (many->n < 2 || many->pitch > tight)
         return false;
     if (few->n == 1)
-        return many->n <= 6;
+        return many->n >= 3 && many->n <= 6;
     return few->n <= 6 && few->pitch < tight && l->words >= 1.5f;
 }
 

@@ -14,12 +14,9 @@ static float word_base(const struct tess_word *word, float xh)
 {
     float size = word->xh > 0 ? word->xh : xh;
 
-    for (const char *c = word->text; *c; c++)
-        if (strchr("gjpqyQ,;()[]{}|$", *c))
-            return (float)word->box.y1 - 0.36f * size;
     if (word->bullet || strspn(word->text, "-*'\"") == strlen(word->text))
         return (float)(word->box.y0 + word->box.y1) / 2 + 0.5f * size;
-    return (float)word->box.y1;
+    return (float)word->box.y1 - text_depth(word->text) * size;
 }
 
 static int by_place(const void *a, const void *b)
@@ -53,7 +50,7 @@ static float median(float *values, size_t n)
     if (!n)
         return 0;
     qsort(values, n, sizeof(*values), by_float);
-    return values[n / 2];
+    return (values[(n - 1) / 2] + values[n / 2]) / 2;
 }
 
 int line_measure(struct line *line, const struct page *page)

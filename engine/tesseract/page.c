@@ -209,6 +209,7 @@ static int finish(struct job *job, char **text, size_t *len,
     if (worth(job) >= HOPELESS) {
         code = tess_rescue(job->reader, &job->image, &job->words, job->cancel,
                            err);
+        tess_words_join(&job->words, job->image.xh);
         tess_words_measure(&job->words, job->image.ink);
         tess_words_clean(&job->words, job->image.xh);
         if (code == 0)

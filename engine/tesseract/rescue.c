@@ -125,23 +125,64 @@ static bool grow(struct place *place, const struct tess_words *words, float xh)
     return grew;
 }
 
-static void gather(struct places *places, BOXA *boxes,
-                   const struct tess_words *words, float xh)
+static void add_place(struct places *places, struct tess_box box,
+                      const struct tess_words *words, float xh)
 {
+    struct place *place = &places->at[places->n];
+
+    if (places->n == PLACES_MAX || (float)height_of(&box) > 4 * xh ||
+        (float)width_of(&box) < 0.3f * xh)
+        return;
+    *place = (struct place){box, false};
+    while (grow(place, words, xh) && height_of(&place->box) < 4 * xh)
+        ;
+    places->n++;
+}
+
+static void add_left_out(struct places *places, const struct tess_image *image,
+                         const struct tess_words *words)
+{
+    BOXA *boxes = left_out(image, words);
     int n = boxes ? boxaGetCount(boxes) : 0;
 
-    for (int i = 0; i < n && places->n < PLACES_MAX; i++) {
-        struct place *place = &places->at[places->n];
+    for (int i = 0; i < n; i++) {
         int x, y, w, h;
 
         boxaGetBoxGeometry(boxes, i, &x, &y, &w, &h);
-        if ((float)h > 4 * xh || (float)w < 0.3f * xh)
-            continue;
-        *place = (struct place){{x, y, x + w, y + h}, false};
-        while (grow(place, words, xh) && height_of(&place->box) < 4 * xh)
-            ;
-        places->n++;
+        add_place(places, (struct tess_box){x, y, x + w, y + h}, words,
+                  image->xh);
     }
+    boxaDestroy(&boxes);
+}
+
+/* One word torn in two: "52." in one line of libtesseract and "73" in
+ * another, with no space between. */
+static bool is_torn(const struct tess_word *a, const struct tess_word *b,
+                    float xh)
+{
+    float apart = (float)(b->box.x0 - a->box.x1);
+
+    return a->line != b->line && apart > -0.3f * xh && apart < 0.75f * xh &&
+           on_line(&a->box, &b->box, xh);
+}
+
+static void add_torn(struct places *places, const struct tess_words *words,
+                     float xh)
+{
+    for (size_t i = 0; i < words->n; i++)
+        for (size_t j = 0; j < words->n; j++) {
+            struct tess_box box = words->at[i].box;
+
+            if (!is_torn(&words->at[i], &words->at[j], xh))
+                continue;
+            join(&box, &words->at[j].box);
+            add_place(places, box, words, xh);
+        }
+}
+
+/* Places on one line are one. */
+static void merge_places(struct places *places, float xh)
+{
     for (size_t i = 0; i < places->n; i++)
         for (size_t j = i + 1; j < places->n && !places->at[i].gone; j++)
             if (!places->at[j].gone &&
@@ -268,11 +309,10 @@ static int read_as_block(struct tess_reader *reader,
 static void look_for(struct places *places, const struct tess_image *image,
                      const struct tess_words *words)
 {
-    BOXA *boxes = left_out(image, words);
-
     places->n = 0;
-    gather(places, boxes, words, image->xh);
-    boxaDestroy(&boxes);
+    add_left_out(places, image, words);
+    add_torn(places, words, image->xh);
+    merge_places(places, image->xh);
 }
 
 static int look_at(struct places *places, struct tess_reader *reader,

@@ -79,6 +79,8 @@ void tess_words_release(struct tess_words *words);
 float tess_words_confidence(const struct tess_words *words);
 /* Fills xh, stroke and bullet of all words from the ink of the page. */
 void tess_words_measure(struct tess_words *words, PIX *ink);
+/* Puts together what was parted at a mark within a number or name. */
+void tess_words_join(struct tess_words *words, float xh);
 /* Takes out what was read into dust, rules and pictures. */
 void tess_words_clean(struct tess_words *words, float xh);
 /* The median x-height of the words; `otherwise` if there are none. */

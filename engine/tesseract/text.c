@@ -72,30 +72,38 @@ bool text_has_digit(const char *text)
     return strpbrk(text, "0123456789") != NULL;
 }
 
-float text_height(const char *text)
+float text_depth(const char *text)
 {
-    bool above = false, below = false, any = false;
+    float depth = 0;
 
     for (uint32_t c; (c = text_next(&text));) {
-        if (c < 0x80 && strchr("acemnorsuvwxz", (int)c)) {
+        if (c < 0x80 && strchr("gjpqy()[]{}|$@/", (int)c))
+            return 0.36f;
+        if (c == ',' || c == ';' || c == 'Q' || c == 0xe7 || c == 0xc7)
+            depth = 0.24f; /* commas and cedillas */
+    }
+    return depth;
+}
+
+float text_height(const char *text)
+{
+    float depth = text_depth(text);
+    bool above = false, any = false;
+
+    for (uint32_t c; (c = text_next(&text));) {
+        if (c < 0x80 && strchr("acemnorsuvwxzgpqy", (int)c)) {
             any = true;
-        } else if (c < 0x80 && strchr("gpqy", (int)c)) {
-            any = below = true;
         } else if (is_digit(c) || text_is_upper(c) ||
-                   (c < 0x80 && strchr("bdfhklti", (int)c))) {
+                   (c < 0x80 && strchr("bdfhkltij", (int)c))) {
             any = above = true;
-        } else if (c == 'j' || c == 'Q' ||
-                   (c < 0x80 && strchr("()[]{}|/$", (int)c))) {
-            above = below = true;
+        } else if (c < 0x80 && strchr("()[]{}|/$", (int)c)) {
+            above = true;
         } else if (text_is_letter(c)) {
-            any = above = true;
-        } else if (c == ',' || c == ';') {
-            below = true;
+            any = true;
+            above = above || c != 0xe7;
         }
     }
-    if (!any)
-        return 0;
-    return 1 + (above ? 0.40f : 0) + (below ? 0.36f : 0);
+    return any ? 1 + (above ? 0.40f : 0) + depth : 0;
 }
 
 bool text_is_bullet(const char *text)

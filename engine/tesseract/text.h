@@ -19,6 +19,8 @@ bool text_is_upper(uint32_t c);
 bool text_has_digit(const char *text);
 /* Height of the word in x-heights, by its letters; 0 if they do not tell. */
 float text_height(const char *text);
+/* How far the word reaches below the baseline, in x-heights. */
+float text_depth(const char *text);
 /* "•", "-", "*" and their like, alone. */
 bool text_is_bullet(const char *text);
 /* "1.", "a)", "(iv)", "12)", alone: the number of a list item. */

@@ -2,6 +2,7 @@
 #include "engine/tesseract/tesseract_i.h"
 #include "engine/tesseract/text.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,6 +45,86 @@ float tess_words_confidence(const struct tess_words *words)
     return letters > 0 ? (float)(sum / letters) : 0;
 }
 
+static int by_size(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+
+    return (x > y) - (x < y);
+}
+
+static int space_after(const struct tess_words *words, size_t i)
+{
+    return words->at[i + 1].box.x0 - words->at[i].box.x1;
+}
+
+/* The usual space between two words of a line. */
+static float usual_space(const struct tess_words *words, float xh)
+{
+    float *spaces = malloc((words->n + 1) * sizeof(*spaces)), usual = 0;
+    size_t n = 0;
+
+    for (size_t i = 0; spaces && i + 1 < words->n; i++) {
+        float space = (float)space_after(words, i);
+
+        if (words->at[i].line == words->at[i + 1].line && space > 0 &&
+            space < 3 * xh)
+            spaces[n++] = space;
+    }
+    if (n) {
+        qsort(spaces, n, sizeof(*spaces), by_size);
+        usual = spaces[n / 2];
+    }
+    free(spaces);
+    return usual;
+}
+
+/* "52." and "10", "maeve" and "-bakes": marks that stand free in type of one
+ * width are taken for the end of a word. */
+static bool may_join(const char *a, const char *b)
+{
+    size_t n = strlen(a);
+    char end = a[n - 1], before = n > 1 ? a[n - 2] : ' ';
+    bool digits = *b >= '0' && *b <= '9';
+
+    if (strchr(".,:", end))
+        return digits && before >= '0' && before <= '9';
+    if (strchr("-@/", end))
+        return n == 1 || text_alnum(b) > 0;
+    return strchr("-@/", *b) ||
+           (strchr(".,", *b) && text_has_digit(b) && end >= '0' && end <= '9');
+}
+
+static bool join_next(struct tess_words *words, size_t i)
+{
+    struct tess_word *a = &words->at[i], *b = a + 1;
+    char *text;
+
+    if (asprintf(&text, "%s%s", a->text, b->text) < 0)
+        return false;
+    free(a->text);
+    free(b->text);
+    a->text = text;
+    a->conf = a->conf < b->conf ? a->conf : b->conf;
+    a->box.x1 = b->box.x1;
+    a->box.y0 = a->box.y0 < b->box.y0 ? a->box.y0 : b->box.y0;
+    a->box.y1 = a->box.y1 > b->box.y1 ? a->box.y1 : b->box.y1;
+    memmove(b, b + 1, (words->n - i - 2) * sizeof(*b));
+    words->n--;
+    return true;
+}
+
+void tess_words_join(struct tess_words *words, float xh)
+{
+    float usual = usual_space(words, xh);
+
+    for (size_t i = 0; i + 1 < words->n; i++)
+        while (i + 1 < words->n && words->at[i].line == words->at[i + 1].line &&
+               (float)space_after(words, i) < 0.6f * usual &&
+               may_join(words->at[i].text, words->at[i + 1].text))
+            if (!join_next(words, i))
+                return;
+}
+
 /* Ink and its outline within the box of a word. */
 static void count_ink(PIX *ink, const struct tess_box *box, int *area,
                       int *outline)
@@ -78,13 +159,6 @@ static bool is_bullet(const struct tess_word *word, float xh, int area)
         return false;
     return w < 1.1f * xh && h < 0.85f * xh && w > 0.2f * xh && h > 0.2f * xh &&
            w < 1.5f * h && h < 1.5f * w && (float)area > 0.6f * w * h;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    float x = *(const float *)a, y = *(const float *)b;
-
-    return (x > y) - (x < y);
 }
 
 float tess_words_xh(const struct tess_words *words, float otherwise)
@@ -159,9 +233,24 @@ static void drop(struct tess_words *words, size_t i)
     words->at[i].text = NULL;
 }
 
-/* A line none of whose words is believed is a stain. */
-static void drop_line(struct tess_words *words, size_t from, size_t to)
+/* True if some word has the size of type and looks like a word or number. */
+static bool has_shape(const struct tess_words *words, size_t from, size_t to,
+                      float xh)
 {
+    for (size_t i = from; i < to; i++) {
+        float h = (float)(words->at[i].box.y1 - words->at[i].box.y0);
+
+        if (h > 0.8f * xh && h < 2.2f * xh && text_alnum(words->at[i].text) > 3)
+            return true;
+    }
+    return false;
+}
+
+/* A line none of whose words is believed is a stain. */
+static void drop_line(struct tess_words *words, size_t from, size_t to,
+                      float xh)
+{
+    float least = has_shape(words, from, to, xh) ? 25 : 38;
     double sum = 0, n = 0;
 
     for (size_t i = from; i < to; i++) {
@@ -170,7 +259,7 @@ static void drop_line(struct tess_words *words, size_t from, size_t to)
         sum += words->at[i].conf * letters;
         n += letters;
     }
-    if (n > 0 && sum / n >= 38)
+    if (n > 0 && sum / n >= least)
         return;
     for (size_t i = from; i < to; i++)
         drop(words, i);
@@ -217,7 +306,7 @@ void tess_words_clean(struct tess_words *words, float xh)
         for (to = i + 1; to < words->n; to++)
             if (words->at[to].line != words->at[i].line)
                 break;
-        drop_line(words, i, to);
+        drop_line(words, i, to, xh);
     }
     for (size_t i = 0; i < words->n; i++)
         judge_bar(words, i, xh);
