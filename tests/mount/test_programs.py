@@ -77,6 +77,9 @@ stdout_of("sed", "sed", "", "PATH")
 stdout_of("less", "less", "PATH")
 stdout_of("wc -c", "wc", "-c", "PATH",
           want=lambda c: b"%d %s\n" % (len(c.truth), os.fsencode(c.path)))
+# With several files it asks for the sizes before it opens the first.
+stdout_of("wc -c of two", "sh", "-c", 'wc -c "$1" /dev/null | { read n _; echo $n; }',
+          "sh", "PATH", needs=("wc",), want=lambda c: b"%d\n" % len(c.truth))
 stdout_of("wc -l", "wc", "-l", "PATH",
           want=lambda c: b"%d %s\n" % (len(c.lines()), os.fsencode(c.path)))
 stdout_of("md5sum", "md5sum", "PATH", want=lambda c: b"%s  %s\n" % (
