@@ -145,6 +145,13 @@ $(FUZZ)/fuzz-%: tests/fuzz/driver.c tests/fuzz/targets.h $(BASE) $(wildcard engi
 	@mkdir -p $(@D) && echo "  FUZZ  $@"
 	$Qclang $(ALL_CPP) -DTARGET=fuzz_$* -std=c11 -g -O1 -fsanitize=fuzzer,address,undefined \
 	    -fno-sanitize-recover=undefined $(filter %.c,$^) $(MODEL_LIBS) -lm -o $@
+# Needed only when the checkpoint or the model's description changes.
+REFERENCE ?= build/reference/bin/python
+build/reference/bin/python: tests/reference/requirements.txt
+	python3 -m venv build/reference && build/reference/bin/pip install -q -r $< && touch $@
+golden: $(REFERENCE) ## make tests/data/golden again, with transformers and float64
+	$(REFERENCE) tests/reference/tokenizer.py
+	$(REFERENCE) tests/reference/make_goldens.py
 bench: all ## measure, against plain programs in the same run
 	$QBUILD=$(OUT) tests/bench/run
 
