@@ -8,7 +8,7 @@
  * registers, with one panel and with two. */
 
 enum {
-    BODY_SUMS = BODY_ROWS > 2 * BODY_PAIR_ROWS ? BODY_ROWS : 2 * BODY_PAIR_ROWS,
+    BODY_SUMS = 12 /* of 6 rows and two panels */
 };
 
 /* Input k of a tile for 16 outputs, as floats. */
