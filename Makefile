@@ -72,11 +72,12 @@ engine: $(OUT)/ocrfs-engine ## build the engine alone: needs a compiler, libpng,
 
 # Fails early and by name when a library is missing.
 need-%:
-	@pkg-config --exists '$*' || { echo "missing library: $* (run 'make deps')" >&2; exit 1; }
+	@pkg-config --exists '$*' 2>/dev/null || { echo "missing library: $* (run 'make deps')" >&2; exit 1; }
 no-tesseract:
 	@echo "  note: no libtesseract found, building without it (run 'make deps')"
 
-$(OUT)/ocrfs: $(call obj,$(FS) $(CLIENT)) | $(addprefix need-,$(FS_PKGS))
+$(call obj,$(FS) $(wildcard cache/*.c)): | $(addprefix need-,$(FS_PKGS))
+$(OUT)/ocrfs: $(call obj,$(FS) $(CLIENT))
 	@echo "  LD    $@"
 	$Q$(CC) $(ALL_LD) $^ $(call pkg,--libs $(FS_PKGS)) -lm $(LDLIBS) -o $@
 $(OUT)/ocrfs-engine: $(call obj,$(SERVER))
