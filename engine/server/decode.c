@@ -177,6 +177,12 @@ static bool bury(struct worker *w, struct ocr_decoded *result)
              "the decode helper was killed from outside");
         return true;
     }
+    if (!signo && WEXITSTATUS(status) == EXIT_FAILURE) {
+        /* It says so if it cannot talk to us: no fault of the image. */
+        count(pool, &pool->stats.crashed);
+        fail(result, OCR_KIND_FAILED, "the decode helper could not answer");
+        return false;
+    }
     result->kind = signo == SIGXCPU ? OCR_KIND_TOO_LARGE : OCR_KIND_CORRUPT;
     if (signo == SIGXCPU)
         snprintf(result->sentence, sizeof result->sentence,

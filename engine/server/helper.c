@@ -26,9 +26,6 @@ enum {
 #endif
 
 enum {
-    /* The socket, an image, its pixels, three standard ones; some to spare
-     * for what a C library may open. */
-    DESCRIPTORS = 16,
     /* Of 1000: killed long before the engine if memory runs out. */
     OOM_SCORE = 500,
 };
@@ -38,7 +35,6 @@ enum {
 static void confine(void)
 {
     const struct rlimit none = {0, 0};
-    const struct rlimit few = {DESCRIPTORS, DESCRIPTORS};
     FILE *f;
 
     /* If the engine died before this line, its end of the socket is closed
@@ -52,7 +48,9 @@ static void confine(void)
         fclose(f);
     }
     setrlimit(RLIMIT_CORE, &none);
-    setrlimit(RLIMIT_NOFILE, &few);
+    /* RLIMIT_NOFILE stays: by it the kernel also judges how many descriptors
+     * the user has on their way through sockets, those of the mounts counted,
+     * and would refuse to send the pixels. */
 }
 
 /* Limits for one image. Only soft ones: the next image's may be higher, and
