@@ -47,6 +47,10 @@ int ocr_message_send(int sock, const struct ocr_message *header,
     for (;;) {
         if (sendmsg(sock, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
             return 0;
+        /* Too many descriptors of this user are under way: as if it were
+         * full, for the receiver takes them out. */
+        if (errno == ETOOMANYREFS)
+            return -EAGAIN;
         if (errno != EINTR)
             return -errno;
     }
