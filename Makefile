@@ -98,6 +98,7 @@ $(TOOLS): $(OUT)/%: $(OUT)/%.c.o
 $(OUT)/tests/tools/ocr-cat: $(call obj,$(BASE) $(wildcard engine/image/*.c engine/finish/*.c))
 $(OUT)/tests/tools/ocr-cat: TOOL_LIBS = $(IMG_LIBS) -ldl
 $(OUT)/tests/tools/ocr-model: $(call obj,$(BASE) $(wildcard engine/image/*.c engine/model/*.c) $(KERNELS))
+$(OUT)/tests/tools/ocr-rates: $(call obj,$(BASE) $(KERNELS))
 $(OUT)/tests/tools/ocr-model: TOOL_LIBS = $(IMG_LIBS) $(call pkg,--libs $(MODEL_PKGS))
 
 $(OUT)/fs/%.c.o $(OUT)/tests/%.c.o: CPP_PKGS = $(call pkg,--cflags fuse3)

@@ -78,10 +78,10 @@ static bool misbehave(struct ocr_backend *b, const struct cpu_work *w,
     if (b->taps.fault != OCR_FAULT_LOST)
         return false;
     snprintf(e.sentence, sizeof e.sentence, "the device is gone");
-    emit(b, &e);
     pthread_mutex_lock(&b->lock);
     b->lost = true;
     pthread_mutex_unlock(&b->lock);
+    emit(b, &e);
     return true;
 }
 

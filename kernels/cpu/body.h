@@ -4,11 +4,12 @@
  * Threads: no state. */
 #include "kernels/cpu/isa.h"
 
-/* BODY_ROWS and BODY_PAIR_ROWS, both at most 6: rows whose sums stay in
- * registers, with one panel and with two. */
+/* BODY_ROWS and BODY_PAIR_ROWS, at most 4: rows whose sums stay in registers,
+ * with one panel and with two. (More rows have registers, too, but compilers
+ * then lose themselves: measured.) */
 
 enum {
-    BODY_SUMS = 12 /* of 6 rows and two panels */
+    BODY_SUMS = 8 /* of 4 rows and two panels */
 };
 
 /* Input k of a tile for 16 outputs, as floats. */
@@ -47,7 +48,7 @@ V16_FN void chain(struct v16 sum[], const float *a, size_t stride,
         b[0] = tile_input(tile[0], k, format);
         if (panels == 2)
             b[1] = tile_input(tile[1], k, format);
-#pragma GCC unroll 12
+#pragma GCC unroll 4
         for (unsigned r = 0; r < rows; r++) {
             const struct v16 x = v_set1(a[r * stride + k]);
 #pragma GCC unroll 2
@@ -77,7 +78,7 @@ V16_FN void mul_rows(float *c, size_t ldc, const float *a, size_t stride,
 
         chain(even, a + t * CPU_TILE, stride, rows, panels, tile, 0, format);
         chain(odd, a + t * CPU_TILE, stride, rows, panels, tile, 1, format);
-#pragma GCC unroll 12
+#pragma GCC unroll 4
         for (unsigned r = 0; r < rows; r++)
 #pragma GCC unroll 2
             for (unsigned i = 0; i < panels; i++) {
@@ -89,69 +90,67 @@ V16_FN void mul_rows(float *c, size_t ldc, const float *a, size_t stride,
     }
 }
 
-/* The rows left over have loops of their own, so that all counts are known to
- * the compiler. */
-#define BODY_CASE(n)                                                           \
-    case n:                                                                    \
-        if (n < at_once)                                                       \
-            mul_rows(c, ldc, a, stride, n, panels, p, q, tiles, format);       \
-        break;
-V16_FN void mul_rest(float *c, size_t ldc, const float *a, size_t stride,
-                     unsigned rows, unsigned at_once, unsigned panels,
-                     const void *p, const void *q, unsigned tiles,
-                     enum cpu_format format)
-{
-    switch (rows) {
-        BODY_CASE(1)
-        BODY_CASE(2)
-        BODY_CASE(3)
-        BODY_CASE(4)
-        BODY_CASE(5)
+/* A function for each number of rows and panels, so that the compiler knows
+ * all counts and keeps the sums in registers. */
+#define BODY_MUL(rows, panels)                                                 \
+    V16_OUT __attribute__((noinline)) void mul_##rows##_##panels(              \
+        float *c, size_t ldc, const float *a, size_t stride, const void *p,    \
+        const void *q, unsigned tiles, enum cpu_format format)                 \
+    {                                                                          \
+        if (format == CPU_BF16)                                                \
+            mul_rows(c, ldc, a, stride, rows, panels, p, q, tiles, CPU_BF16);  \
+        else if (format == CPU_FP32)                                           \
+            mul_rows(c, ldc, a, stride, rows, panels, p, q, tiles, CPU_FP32);  \
+        else                                                                   \
+            mul_rows(c, ldc, a, stride, rows, panels, p, q, tiles, CPU_INT8);  \
     }
-}
+BODY_MUL(1, 1)
+BODY_MUL(2, 1)
+BODY_MUL(3, 1)
+BODY_MUL(4, 1)
+BODY_MUL(1, 2)
+BODY_MUL(2, 2)
+BODY_MUL(3, 2)
+BODY_MUL(4, 2)
 
-V16_FN void mul_panels(float *c, size_t ldc, const float *a, size_t stride,
-                       unsigned rows, unsigned at_once, unsigned panels,
+typedef void mul_fn(float *c, size_t ldc, const float *a, size_t stride,
+                    const void *p, const void *q, unsigned tiles,
+                    enum cpu_format format);
+static mul_fn *const mul_one[] = {NULL, mul_1_1, mul_2_1, mul_3_1, mul_4_1};
+static mul_fn *const mul_two[] = {NULL, mul_1_2, mul_2_2, mul_3_2, mul_4_2};
+
+static void mul_panels(mul_fn *const fn[], unsigned at_once, float *c,
+                       size_t ldc, const float *a, size_t stride, unsigned rows,
                        const void *p, const void *q, unsigned tiles,
                        enum cpu_format format)
 {
-    size_t r = 0;
+    while (rows) {
+        const unsigned n = rows < at_once ? rows : at_once;
 
-    for (; r + at_once <= rows; r += at_once)
-        mul_rows(c + r * ldc, ldc, a + r * stride, stride, at_once, panels, p,
-                 q, tiles, format);
-    mul_rest(c + r * ldc, ldc, a + r * stride, stride, rows - (unsigned)r,
-             at_once, panels, p, q, tiles, format);
+        fn[n](c, ldc, a, stride, p, q, tiles, format);
+        c += n * ldc;
+        a += n * stride;
+        rows -= n;
+    }
 }
 
 /* Two panels together where that has registers, or where there are few rows:
  * then memory is the limit, and two streams of it are faster than one. */
-V16_FN void mul_format(float *c, size_t ldc, const void *a, size_t stride,
-                       unsigned rows, const void *p, const void *q,
-                       unsigned tiles, enum cpu_format format)
+static void mul(float *c, size_t ldc, const void *a, size_t stride,
+                unsigned rows, const void *p, const void *q, unsigned tiles,
+                enum cpu_format format)
 {
-    if (q && (BODY_PAIR_ROWS * 2 >= BODY_ROWS || rows <= BODY_PAIR_ROWS)) {
-        mul_panels(c, ldc, a, stride / sizeof(float), rows, BODY_PAIR_ROWS, 2,
-                   p, q, tiles, format);
+    stride /= sizeof(float);
+    if (q && (rows <= BODY_PAIR_ROWS || BODY_PAIR_ROWS >= BODY_ROWS)) {
+        mul_panels(mul_two, BODY_PAIR_ROWS, c, ldc, a, stride, rows, p, q,
+                   tiles, format);
         return;
     }
-    mul_panels(c, ldc, a, stride / sizeof(float), rows, BODY_ROWS, 1, p, NULL,
-               tiles, format);
+    mul_panels(mul_one, BODY_ROWS, c, ldc, a, stride, rows, p, NULL, tiles,
+               format);
     if (q)
-        mul_panels(c + 16, ldc, a, stride / sizeof(float), rows, BODY_ROWS, 1,
-                   q, NULL, tiles, format);
-}
-
-V16_OUT void mul(float *c, size_t ldc, const void *a, size_t stride,
-                 unsigned rows, const void *p, const void *q, unsigned tiles,
-                 enum cpu_format format)
-{
-    if (format == CPU_BF16)
-        mul_format(c, ldc, a, stride, rows, p, q, tiles, CPU_BF16);
-    else if (format == CPU_FP32)
-        mul_format(c, ldc, a, stride, rows, p, q, tiles, CPU_FP32);
-    else
-        mul_format(c, ldc, a, stride, rows, p, q, tiles, CPU_INT8);
+        mul_panels(mul_one, BODY_ROWS, c + 16, ldc, a, stride, rows, q, NULL,
+                   tiles, format);
 }
 
 V16_FN void put16(void *row, enum cpu_rows kind, unsigned i, struct v16 x)

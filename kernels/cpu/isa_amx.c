@@ -3,8 +3,8 @@
 #if defined(__x86_64__)
 #define V16_AVX512
 #include "kernels/cpu/v16.h"
-#define BODY_ROWS 6
-#define BODY_PAIR_ROWS 6
+#define BODY_ROWS 4
+#define BODY_PAIR_ROWS 4
 #include "kernels/cpu/body.h"
 
 #define TILES static __attribute__((target("amx-tile,amx-bf16")))

@@ -2,7 +2,7 @@
 #if defined(__x86_64__)
 #define V16_AVX2
 #include "kernels/cpu/v16.h"
-#define BODY_ROWS 6
+#define BODY_ROWS 4
 #define BODY_PAIR_ROWS 2
 #include "kernels/cpu/body.h"
 

@@ -7,8 +7,8 @@
 #if defined(__x86_64__)
 #define V16_BF16
 #include "kernels/cpu/v16.h"
-#define BODY_ROWS 6
-#define BODY_PAIR_ROWS 6
+#define BODY_ROWS 4
+#define BODY_PAIR_ROWS 4
 #include "kernels/cpu/body.h"
 
 V16_FN __m512bh pairs(const void *p)
@@ -29,7 +29,7 @@ V16_FN void pair_chain(struct v16 sum[], const uint16_t *a, size_t stride,
             const __m512bh b = pairs((const char *)tile[0] + k * 64);
             const __m512bh d = pairs((const char *)tile[1] + k * 64);
 
-#pragma GCC unroll 6
+#pragma GCC unroll 4
             for (unsigned r = 0; r < rows; r++) {
                 uint32_t pair;
 
@@ -56,7 +56,7 @@ V16_FN void half_rows(float *c, size_t ldc, const uint16_t *a, size_t stride,
 
         pair_chain(even, a + t * CPU_TILE, stride, rows, tile, 0);
         pair_chain(odd, a + t * CPU_TILE, stride, rows, tile, 4);
-#pragma GCC unroll 12
+#pragma GCC unroll 8
         for (unsigned i = 0; i < rows * 2; i++)
             acc[i] = v_add(acc[i], v_add(even[i], odd[i]));
     }
@@ -74,13 +74,9 @@ V16_OUT void mul_half(float *c, size_t ldc, const void *a, size_t stride,
 
     stride /= sizeof *at;
     q = q ? q : p; /* twice the same: simpler than a second loop */
-    for (; rows >= 6; rows -= 6, at += 6 * stride, c += 6 * ldc)
-        half_rows(c, ldc, at, stride, 6, p, q, tiles);
-    if (rows == 5)
-        half_rows(c, ldc, at, stride, 5, p, q, tiles);
-    else if (rows == 4)
+    for (; rows >= 4; rows -= 4, at += 4 * stride, c += 4 * ldc)
         half_rows(c, ldc, at, stride, 4, p, q, tiles);
-    else if (rows == 3)
+    if (rows == 3)
         half_rows(c, ldc, at, stride, 3, p, q, tiles);
     else if (rows == 2)
         half_rows(c, ldc, at, stride, 2, p, q, tiles);
