@@ -251,7 +251,9 @@ static void write_heading(struct writer *w, const struct region *region,
 {
     const struct line *line = &region->lines[from];
 
-    ocr_buf_puts(w->out, line->xh > 0.85f * w->largest ? "# " : "## ");
+    bool first = line->xh > 0.85f * w->largest && line->xh > 1.15f * w->page.xh;
+
+    ocr_buf_puts(w->out, first ? "# " : "## ");
     for (size_t i = from; i < to; i++) {
         if (i > from)
             ocr_buf_putc(w->out, ' ');

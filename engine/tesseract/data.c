@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,19 +21,29 @@ static const char *const folders[] = {
     "/usr/local/share/tessdata",
 };
 
-static bool is_folder(const char *path)
+/* True if the folder holds language packs: a model of another recogniser may
+ * be configured too. */
+static bool has_packs(const char *path)
 {
-    struct stat st;
+    char pattern[4096];
+    glob_t found;
+    bool any;
 
-    return path && *path && stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    if (!path || !*path)
+        return false;
+    snprintf(pattern, sizeof(pattern), "%s/*.traineddata", path);
+    any = glob(pattern, GLOB_NOSORT, NULL, &found) == 0;
+    if (any)
+        globfree(&found);
+    return any;
 }
 
 const char *tess_datapath(const char *model)
 {
-    if (is_folder(model))
+    if (has_packs(model))
         return model;
     for (size_t i = 0; i < sizeof(folders) / sizeof(*folders); i++)
-        if (is_folder(folders[i]))
+        if (has_packs(folders[i]))
             return folders[i];
     return NULL;
 }

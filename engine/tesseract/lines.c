@@ -134,7 +134,7 @@ static bool same_row(const struct line *a, const struct line *b, float xh)
     const struct tess_word *u = NULL, *v = NULL;
     float small = a->xh < b->xh ? a->xh : b->xh, step;
 
-    if (nearest(a, b, &u, &v) > (int)(0.5f * xh))
+    if (nearest(a, b, &u, &v) > (int)(0.5f * xh) || !u || !v)
         return false;
     step = fabsf(word_base(u, xh) - word_base(v, xh));
     if (fabsf(a->base - b->base) < step)

@@ -3,7 +3,6 @@
 #include "engine/tesseract/layout_i.h"
 #include "engine/tesseract/text.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static bool is_word(char c)
@@ -112,10 +111,33 @@ static bool has_pair(const struct ocr_buf *out, size_t start, char mark)
     return false;
 }
 
+/* Writes `text` again, with a backslash in front of what can begin or end
+ * emphasis. */
+static void escape_pairs(struct ocr_buf *out, size_t start,
+                         const struct ocr_buf *from, bool stars, bool lines)
+{
+    bool opens, closes;
+
+    for (size_t at = start, end; at < from->len; at = end) {
+        char c = from->data[at];
+
+        for (end = at; end < from->len && from->data[end] == c; end++)
+            ;
+        opens = closes = false;
+        if ((c == '*' && stars) || (c == '_' && lines))
+            flanks(from, start, at, end, &opens, &closes);
+        for (size_t i = at; i < end; i++) {
+            if (opens || closes)
+                ocr_buf_putc(out, '\\');
+            ocr_buf_putc(out, c);
+        }
+    }
+}
+
 void markdown_close(struct ocr_buf *out, size_t start)
 {
     bool stars, lines;
-    char *text;
+    struct ocr_buf copy;
 
     if (out->failed || out->len <= start)
         return;
@@ -123,14 +145,14 @@ void markdown_close(struct ocr_buf *out, size_t start)
     lines = has_pair(out, start, '_');
     if (!stars && !lines)
         return;
-    text = strdup(out->data + start);
+    ocr_buf_init(&copy, out->limit);
+    ocr_buf_add(&copy, out->data, out->len);
     ocr_buf_truncate(out, start);
-    for (const char *c = text; c && *c; c++) {
-        if ((*c == '*' && stars) || (*c == '_' && lines))
-            ocr_buf_putc(out, '\\');
-        ocr_buf_putc(out, *c);
-    }
-    free(text);
+    if (copy.failed)
+        out->failed = true;
+    else
+        escape_pairs(out, start, &copy, stars, lines);
+    ocr_buf_release(&copy);
 }
 
 /* "Strom- und", "pre- or": the hyphen stands for a part left out. */

@@ -80,7 +80,7 @@ static void invert_all(PIX *gray, float xh)
 {
     int brick = xh < 6 ? 14 : (int)(2.2f * xh);
     PIX *dark = pixThresholdToBinary(gray, DARK);
-    PIX *seed = dark ? pixOpenBrick(NULL, dark, brick, brick) : NULL;
+    PIX *seed = dark ? pixOpenCompBrick(NULL, dark, brick, brick) : NULL;
     PIX *solid = seed ? pixSeedfillBinary(NULL, seed, dark, 8) : NULL;
     PIXA *blobs = NULL;
     BOXA *boxes = solid ? pixConnComp(solid, &blobs, 8) : NULL;

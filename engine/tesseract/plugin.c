@@ -6,6 +6,7 @@
 #include "engine/recogniser.h"
 #include "engine/tesseract/tesseract_i.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
@@ -47,12 +48,18 @@ struct ocr_recogniser {
     pthread_t *worker;
 };
 
-/* libtesseract reads these when it is loaded or first used. One page has one
- * thread: pages run side by side, which is faster than OpenMP in one. */
-__attribute__((constructor)) static void before_libtesseract(void)
+/* Pages run side by side, which is faster than OpenMP within one: no region of
+ * this thread may have more threads. The environment would be read too early
+ * for that, and libtesseract may have been built without OpenMP. */
+static void stay_alone(void)
 {
-    setenv("OMP_THREAD_LIMIT", "1", 1);
-    setMsgSeverity(L_SEVERITY_NONE);
+    void *symbol = dlsym(RTLD_DEFAULT, "omp_set_max_active_levels");
+    void (*set)(int);
+
+    if (!symbol)
+        return;
+    memcpy(&set, &symbol, sizeof(set));
+    set(0);
 }
 
 /* ---- how many workers ---- */
@@ -134,6 +141,7 @@ static void *work(void *arg)
     struct ocr_recogniser *r = arg;
     struct tess_reader *reader = tess_reader_new(r->datapath);
 
+    stay_alone();
     pthread_mutex_lock(&r->lock);
     while (reader && !r->stopping) {
         struct slot *slot = oldest(r, QUEUED);
@@ -211,6 +219,7 @@ static int tesseract_open(struct ocr_recogniser **out,
                            "tesseract reads on the CPU, there is no device %s: "
                            "leave device at auto",
                            config->device);
+    setMsgSeverity(L_SEVERITY_NONE);
     if (!datapath)
         return ocr_err_set(err, -ENOENT,
                            "no language packs of tesseract found: install "

@@ -84,7 +84,7 @@ static BOXA *left_out(const struct tess_image *image,
     text = rest ? pixSelectBySize(rest, 0, xh * 4 / 5, 8, L_SELECT_HEIGHT,
                                   L_SELECT_IF_GTE, NULL)
                 : NULL;
-    runs = text ? pixCloseBrick(NULL, text, 2 * xh, 1) : NULL;
+    runs = text ? pixCloseCompBrick(NULL, text, 2 * xh, 1) : NULL;
     if (runs)
         boxes = pixConnCompBB(runs, 8);
     pixDestroy(&rest);

@@ -10,11 +10,11 @@
 static PIX *find_lines(PIX *ink, int length, int thick, bool across)
 {
     PIX *even = pixDilateBrick(NULL, ink, across ? 1 : 3, across ? 3 : 1);
-    PIX *runs = even ? pixOpenBrick(NULL, even, across ? length : 1,
-                                    across ? 1 : length)
+    PIX *runs = even ? pixOpenCompBrick(NULL, even, across ? length : 1,
+                                        across ? 1 : length)
                      : NULL;
-    PIX *bulk = runs ? pixOpenBrick(NULL, runs, across ? 1 : thick + 2,
-                                    across ? thick + 2 : 1)
+    PIX *bulk = runs ? pixOpenCompBrick(NULL, runs, across ? 1 : thick + 2,
+                                        across ? thick + 2 : 1)
                      : NULL;
 
     if (bulk) {
@@ -189,7 +189,7 @@ static PIX *find_dust(PIX *ink, int tiny, int across, int down)
     PIX *large = pixSelectBySize(ink, tiny, tiny, 8, L_SELECT_IF_EITHER,
                                  L_SELECT_IF_GT, NULL);
     PIX *around =
-        large ? pixDilateBrick(NULL, large, 2 * across + 1, 2 * down + 1)
+        large ? pixDilateCompBrick(NULL, large, 2 * across + 1, 2 * down + 1)
               : NULL;
     PIX *dust = around ? pixSubtract(NULL, ink, around) : NULL;
 

@@ -1,0 +1,257 @@
+/* The recogniser tesseract as the engine sees it. */
+#include "engine/recogniser.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+ocr_recogniser_plugin_fn ocr_recogniser_plugin;
+
+static const struct ocr_recogniser_ops *ops;
+static struct ocr_recogniser *tesseract;
+
+static void *zeroed(void *arg, size_t bytes)
+{
+    (void)arg;
+    return calloc(1, bytes);
+}
+
+static void load(struct ocr_image *image, const char *name)
+{
+    const struct ocr_image_limits limits = OCR_IMAGE_LIMITS_DEFAULT;
+    const struct ocr_image_alloc alloc = {zeroed, NULL};
+    struct ocr_err err = OCR_ERR_INIT;
+    char path[256];
+    struct stat st;
+    uint8_t *data;
+    int fd;
+
+    snprintf(path, sizeof(path), "tests/data/%s", name);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(fstat(fd, &st), 0);
+    data = malloc((size_t)st.st_size);
+    assert_non_null(data);
+    assert_int_equal(read(fd, data, (size_t)st.st_size), st.st_size);
+    close(fd);
+    assert_int_equal(ocr_image_decode(image, data, (size_t)st.st_size, &limits,
+                                      &alloc, &err),
+                     0);
+    free(data);
+}
+
+static struct ocr_recognised next(void)
+{
+    struct ocr_recognised result;
+
+    assert_int_equal(ops->next(tesseract, &result), 0);
+    return result;
+}
+
+/* Reads one image alone. */
+static struct ocr_recognised read_one(const char *name, const char *settings)
+{
+    struct ocr_page page = {.id = 7, .settings = settings};
+    struct ocr_err err = OCR_ERR_INIT;
+    struct ocr_recognised result;
+
+    load(&page.image, name);
+    assert_int_equal(ops->submit(tesseract, &page, &err), 0);
+    result = next();
+    assert_int_equal(result.id, 7);
+    free(page.image.pixels);
+    return result;
+}
+
+static void assert_reads(const char *name, const char *expected)
+{
+    struct ocr_recognised result = read_one(name, "lang=eng\n");
+
+    assert_int_equal(result.kind, OCR_KIND_NONE);
+    assert_non_null(result.text);
+    assert_int_equal(strlen(result.text), result.len);
+    assert_string_equal(result.text, expected);
+    free(result.text);
+}
+
+static void text_is_read_whichever_way_it_lies(void **state)
+{
+    (void)state;
+    assert_reads("formats/png-gray8.png", "OCRFS 2026\n");
+    assert_reads("formats/content-upside-down.png",
+                 "Fed upside down\ninto the scanner\nInvoice 20-7718\n");
+    assert_reads("formats/content-rotated-90.png",
+                 "Turned by ninety degrees\nwithout any EXIF tag\n"
+                 "Order 55-1093\n");
+}
+
+static void light_or_pale_type_is_read(void **state)
+{
+    (void)state;
+    assert_reads("formats/content-light-on-dark.png", "OCRFS 2026\n");
+    assert_reads("formats/content-low-contrast.png", "OCRFS 2026\n");
+}
+
+static void no_text_is_invented(void **state)
+{
+    (void)state;
+    assert_reads("formats/content-blank-white.png", "");
+    assert_reads("formats/content-blank-black.png", "");
+    assert_reads("formats/content-blank-noise.jpg", "");
+    assert_reads("formats/content-showthrough-only.jpg", "");
+    assert_reads("formats/png-tiny-1x1.png", "");
+    assert_reads("formats/png-strip-1x3000.png", "");
+}
+
+static void a_missing_language_names_its_package(void **state)
+{
+    struct ocr_recognised result =
+        read_one("formats/png-gray8.png", "lang=eng+xx_yy\n");
+    struct ocr_err err = OCR_ERR_INIT;
+    char print[256];
+
+    (void)state;
+    assert_int_equal(result.kind, OCR_KIND_FAILED);
+    assert_null(result.text);
+    assert_non_null(strstr(result.sentence, "tesseract-ocr-xx-yy"));
+    assert_int_equal(
+        ops->fingerprint(tesseract, "lang=xx_yy\n", print, sizeof(print), &err),
+        -ENOENT);
+    assert_non_null(strstr(err.text, "tesseract-ocr-xx-yy"));
+}
+
+static void a_language_is_no_path(void **state)
+{
+    static const char *const names[] = {"lang=../eng\n", "lang=/etc/eng\n",
+                                        "lang=eng+\n", "lang=+\n",
+                                        "lang=eng.x\n"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        struct ocr_err err = OCR_ERR_INIT;
+        char print[256];
+
+        assert_int_equal(
+            ops->fingerprint(tesseract, names[i], print, sizeof(print), &err),
+            -EINVAL);
+    }
+}
+
+static void fingerprints_tell_languages_apart(void **state)
+{
+    char none[256], eng[256], deu[256];
+
+    (void)state;
+    assert_int_equal(ops->fingerprint(tesseract, "", none, sizeof(none), NULL),
+                     0);
+    assert_int_equal(
+        ops->fingerprint(tesseract, "lang=eng\n", eng, sizeof(eng), NULL), 0);
+    assert_int_equal(
+        ops->fingerprint(tesseract, "lang=deu\n", deu, sizeof(deu), NULL), 0);
+    assert_string_equal(none, eng);
+    assert_string_not_equal(eng, deu);
+    assert_null(strpbrk(eng, "\n\t"));
+}
+
+static void it_takes_as_many_pages_as_it_says(void **state)
+{
+    unsigned capacity = ops->capacity(tesseract);
+    struct ocr_page page = {.settings = "lang=eng\n"};
+    bool seen[256] = {false};
+
+    (void)state;
+    load(&page.image, "formats/png-gray8.png");
+    for (page.id = 0; page.id < capacity; page.id++)
+        assert_int_equal(ops->submit(tesseract, &page, NULL), 0);
+    assert_int_equal(ops->submit(tesseract, &page, NULL), -EAGAIN);
+    for (unsigned i = 0; i < capacity; i++) {
+        struct ocr_recognised result = next();
+
+        assert_string_equal(result.text, "OCRFS 2026\n");
+        assert_true(result.id < capacity && !seen[result.id]);
+        seen[result.id] = true;
+        free(result.text);
+    }
+    free(page.image.pixels);
+}
+
+static void a_cancelled_page_still_gives_a_result(void **state)
+{
+    unsigned capacity = ops->capacity(tesseract);
+    struct ocr_page page = {.settings = "lang=eng\n"};
+    unsigned cancelled = 0;
+
+    (void)state;
+    load(&page.image, "samples/contract.png");
+    for (page.id = 0; page.id < capacity; page.id++)
+        assert_int_equal(ops->submit(tesseract, &page, NULL), 0);
+    ops->cancel(tesseract, 999); /* unknown: ignored */
+    for (uint64_t id = 0; id < capacity; id++)
+        ops->cancel(tesseract, id);
+    for (unsigned i = 0; i < capacity; i++) {
+        struct ocr_recognised result = next();
+
+        cancelled += result.kind == OCR_KIND_CANCELLED;
+        assert_true(result.kind == OCR_KIND_CANCELLED ||
+                    result.kind == OCR_KIND_NONE);
+        assert_true((result.text != NULL) == (result.kind == OCR_KIND_NONE));
+        free(result.text);
+    }
+    /* All but the first are still waiting when they are cancelled. */
+    assert_true(cancelled >= 1);
+    free(page.image.pixels);
+}
+
+/* Last: nothing can be read afterwards. */
+static void woken_it_gives_nothing_more(void **state)
+{
+    struct ocr_page page = {.id = 1, .settings = "lang=eng\n"};
+    struct ocr_recognised result;
+
+    (void)state;
+    load(&page.image, "formats/png-gray8.png");
+    assert_int_equal(ops->submit(tesseract, &page, NULL), 0);
+    ops->wake(tesseract);
+    while (ops->next(tesseract, &result) == 0)
+        free(result.text);
+    assert_int_equal(ops->next(tesseract, &result), -ESHUTDOWN);
+    ops->close(tesseract);
+    free(page.image.pixels);
+}
+
+static int start(void **state)
+{
+    struct ocr_recogniser_config config = {"", "auto", ""};
+    struct ocr_err err = OCR_ERR_INIT;
+
+    (void)state;
+    ops = ocr_recogniser_plugin();
+    return ops->open(&tesseract, &config, &err);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(text_is_read_whichever_way_it_lies),
+        cmocka_unit_test(light_or_pale_type_is_read),
+        cmocka_unit_test(no_text_is_invented),
+        cmocka_unit_test(a_missing_language_names_its_package),
+        cmocka_unit_test(a_language_is_no_path),
+        cmocka_unit_test(fingerprints_tell_languages_apart),
+        cmocka_unit_test(it_takes_as_many_pages_as_it_says),
+        cmocka_unit_test(a_cancelled_page_still_gives_a_result),
+        cmocka_unit_test(woken_it_gives_nothing_more),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, start, NULL);
+}
