@@ -52,6 +52,10 @@ struct ocr_recognised {
 struct ocr_recogniser_ops {
     uint32_t abi; /* OCR_RECOGNISER_ABI */
     const char *name;
+    /* Seconds a page may take, of the clock and of this process; 0: as long as
+     * it likes. One that takes longer, or does not end when it is cancelled,
+     * ends the engine: a library that does not look up cannot be stopped. */
+    unsigned limit_s;
 
     /* Loads what it needs; may take long. */
     int (*open)(struct ocr_recogniser **out,

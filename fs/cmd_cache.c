@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -97,11 +98,13 @@ static int run(const struct ocr_options *o, size_t action)
                                               .max_bytes = o->cache_size};
     struct ocr_err err = OCR_ERR_INIT;
     struct ocr_cache *c = NULL;
+    char database[PATH_MAX];
     int code;
 
-    /* The default is made with its parents; a folder that is named and not
-     * there is a slip of the pen. */
-    if (o->cache[0] == '/' && access(o->cache, F_OK)) {
+    /* The default is made with its parents; a folder that is named and holds
+     * no cache is a slip of the pen. */
+    snprintf(database, sizeof database, "%s/cache.db", o->cache);
+    if (o->cache[0] == '/' && access(database, F_OK)) {
         ocr_error("there is no cache in %s", o->cache);
         return 1;
     }

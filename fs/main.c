@@ -154,7 +154,7 @@ static void open_standard_descriptors(void)
     int fd;
 
     do {
-        fd = open("/dev/null", O_RDWR);
+        fd = open("/dev/null", O_RDONLY); /* writing fails, and is said */
     } while (fd >= 0 && fd <= STDERR_FILENO);
     if (fd > STDERR_FILENO)
         close(fd);

@@ -4,6 +4,7 @@
 #include "fs/words.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pwd.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -675,7 +676,9 @@ int ocr_options_load_file(struct ocr_options *o, const char *path,
                           struct ocr_err *err)
 {
     struct origin from = {path, 0};
-    FILE *file = fopen(path, "re");
+    /* A FIFO would wait for a writer that never comes. */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "r");
     char *line = NULL;
     size_t size = 0;
     int rc = 0;

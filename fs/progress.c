@@ -26,21 +26,34 @@ static void end_tidily(int signal_number)
     raise(signal_number); /* SA_RESETHAND: the default action now */
 }
 
+/* What nohup and the like asked for stays. */
+static void catch_unless_ignored(int signal_number,
+                                 const struct sigaction *action)
+{
+    struct sigaction before;
+
+    if (sigaction(signal_number, NULL, &before) == 0 &&
+        before.sa_handler != SIG_IGN)
+        sigaction(signal_number, action, NULL);
+}
+
 void ocr_progress_init(struct ocr_progress *p, size_t total)
 {
     const struct sigaction tidy = {.sa_handler = end_tidily,
                                    .sa_flags = (int)SA_RESETHAND};
 
+    /* In the background the terminal is somebody else's. */
     *p = (struct ocr_progress){
-        .on = total > 1 && isatty(STDERR_FILENO),
+        .on = total > 1 && isatty(STDERR_FILENO) &&
+              tcgetpgrp(STDERR_FILENO) == getpgrp(),
         .total = total,
         .begun_ms = ocr_now_ms(),
     };
     if (!p->on)
         return;
-    sigaction(SIGINT, &tidy, NULL);
-    sigaction(SIGTERM, &tidy, NULL);
-    sigaction(SIGHUP, &tidy, NULL);
+    catch_unless_ignored(SIGINT, &tidy);
+    catch_unless_ignored(SIGTERM, &tidy);
+    catch_unless_ignored(SIGHUP, &tidy);
 }
 
 void ocr_progress_draw(struct ocr_progress *p, size_t done, size_t pages)

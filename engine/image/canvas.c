@@ -1,5 +1,6 @@
 #include "engine/image/canvas.h"
 
+#include <errno.h>
 #include <string.h>
 
 int ocr_canvas_check(const char *format, uint64_t width, uint64_t height,
@@ -50,8 +51,8 @@ int ocr_canvas_init(struct ocr_canvas *canvas, struct ocr_image *image,
     image->channels = channels;
     image->pixels = alloc->alloc(alloc->arg, ocr_image_bytes(image));
     if (!image->pixels)
-        return ocr_err_kind(err, OCR_KIND_TOO_LARGE,
-                            "no memory for %u x %u pixels", width, height);
+        return ocr_err_set(err, -ENOMEM, "no memory for %u x %u pixels", width,
+                           height);
     if (limits->partial)
         memset(image->pixels, 255, ocr_image_bytes(image));
     return 0;

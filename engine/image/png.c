@@ -265,8 +265,8 @@ static int prepare(struct reader *r)
         return rc;
     r->row = png_malloc_warn(r->png, png_get_rowbytes(r->png, r->info));
     if (!r->row)
-        return ocr_err_kind(r->err, OCR_KIND_TOO_LARGE,
-                            "no memory for a row of %u pixels", r->width);
+        return ocr_err_set(r->err, -ENOMEM, "no memory for a row of %u pixels",
+                           r->width);
     return 0;
 }
 

@@ -152,6 +152,7 @@ void client_accept(struct server *s)
         return;
     }
     c->sock = sock;
+    s->idle_since_ms = ocr_now_ms(); /* it came for something */
     c->next = s->clients;
     s->clients = c;
     crash_watch(sock, true);

@@ -171,7 +171,8 @@ static bool bury(struct worker *w, struct ocr_decoded *result)
     const int status = ocr_child_stop(&w->child);
     const int signo = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
 
-    if (signo == SIGKILL) {
+    if (signo == SIGKILL || signo == SIGTERM || signo == SIGINT ||
+        signo == SIGHUP || signo == SIGQUIT) {
         count(pool, &pool->stats.killed);
         fail(result, OCR_KIND_FAILED,
              "the decode helper was killed from outside");

@@ -54,8 +54,9 @@ static void confine(void)
 }
 
 /* Limits for one image. Only soft ones: the next image's may be higher, and
- * the limit on time counts from the start of the process. */
-static void limit(const struct ocr_decode_request *request)
+ * the limit on time counts from the start of the process. False if whoever
+ * started the engine allowed less memory: then it is no fault of an image. */
+static bool limit(const struct ocr_decode_request *request)
 {
     struct rlimit memory, cpu;
     struct rusage used;
@@ -67,8 +68,7 @@ static void limit(const struct ocr_decode_request *request)
     setrlimit(RLIMIT_CPU, &cpu);
     getrlimit(RLIMIT_AS, &memory);
     memory.rlim_cur = request->memory;
-    if (!SANITIZED)
-        setrlimit(RLIMIT_AS, &memory);
+    return SANITIZED || setrlimit(RLIMIT_AS, &memory) == 0;
 }
 
 /* ---- the bytes of the image -------------------------------------------- */
@@ -126,9 +126,8 @@ static int load(struct bytes *bytes, int fd, uint64_t size, struct ocr_err *err)
                sealed ? MAP_PRIVATE : MAP_PRIVATE | MAP_ANONYMOUS,
                sealed ? fd : -1, 0);
     if (map == MAP_FAILED)
-        return ocr_err_kind(err, OCR_KIND_TOO_LARGE,
-                            "no memory for an image of %llu bytes",
-                            (unsigned long long)size);
+        return ocr_err_set(err, -ENOMEM, "no memory for an image of %llu bytes",
+                           (unsigned long long)size);
     bytes->data = map;
     rc = sealed ? 0 : read_copy(bytes, fd, err);
     if (rc)
@@ -228,11 +227,12 @@ static int decode(const struct helper *h,
     return rc;
 }
 
-static enum ocr_kind kind_of(const struct ocr_err *err)
+/* Too little memory is a verdict on the image only if the limit was ours. */
+static enum ocr_kind kind_of(const struct ocr_err *err, bool limited)
 {
-    if (err->kind)
-        return err->kind;
-    return err->code == -ENOMEM ? OCR_KIND_TOO_LARGE : OCR_KIND_FAILED;
+    if (err->code == -ENOMEM)
+        return limited ? OCR_KIND_TOO_LARGE : OCR_KIND_FAILED;
+    return err->kind ? err->kind : OCR_KIND_FAILED;
 }
 
 static int answer(const struct helper *h,
@@ -241,14 +241,12 @@ static int answer(const struct helper *h,
     struct ocr_decode_response response = {.id = request->id};
     struct shared shared = {.fd = -1};
     struct ocr_err err = OCR_ERR_INIT;
-    int rc;
-
-    limit(request);
-    rc = decode(h, request, fd, &response.image, &shared, &err);
+    const bool limited = limit(request);
+    int rc = decode(h, request, fd, &response.image, &shared, &err);
     unmap(&shared);
     if (rc) {
         shared.fd = ocr_close(shared.fd);
-        response.kind = kind_of(&err);
+        response.kind = kind_of(&err, limited);
         snprintf(response.sentence, sizeof response.sentence, "%.*s",
                  (int)sizeof response.sentence - 1, err.text);
     }

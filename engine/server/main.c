@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -107,6 +108,27 @@ static bool check_socket(struct server *s)
            fcntl(s->listener, F_SETFL, O_NONBLOCK) == 0;
 }
 
+/* Descriptors of pages and helpers: all that may be had, and enough. */
+static bool enough_descriptors(struct ocr_err *err)
+{
+    enum {
+        LEAST = 128
+    };
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit))
+        return true;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_cur >= LEAST)
+        return true;
+    ocr_err_set(err, -EMFILE,
+                "the engine may open only %llu files, and needs %d: raise the "
+                "limit (ulimit -n)",
+                (unsigned long long)limit.rlim_cur, LEAST);
+    return false;
+}
+
 /* The starter waits for its child only: the engine lives on without it. */
 static bool go_to_background(void)
 {
@@ -141,7 +163,7 @@ int main(int argc, char **argv)
         return 2;
     }
     s.ops = ocr_recogniser_find(a.recogniser, &s.config.arguments, &err);
-    if (!s.ops)
+    if (!s.ops || !enough_descriptors(&err))
         s.ops = ocr_recogniser_missing(&err);
     umask(077);
     signal(SIGPIPE, SIG_IGN);

@@ -1,6 +1,7 @@
 #include "engine/server/server_i.h"
 
 #include "engine/base/io.h"
+#include "engine/base/log.h"
 #include "engine/base/setting.h"
 #include "engine/finish.h"
 
@@ -8,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 void document_release(struct document *d)
@@ -171,6 +173,54 @@ static void tell_progress(struct page *p, enum ocr_stage stage)
         client_send(p->client, &m, NULL, -1);
 }
 
+/* ---- pages that do not end
+ * ---------------------------------------------------- */
+
+/* Long enough for a library to look up from what it does. */
+enum {
+    CANCEL_LIMIT_MS = 20000
+};
+
+static int64_t cpu_ms(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+    return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+static void start_clock(struct page *p)
+{
+    p->since_ms = ocr_now_ms();
+    p->since_cpu_ms = cpu_ms();
+}
+
+/* Both clocks, so that a busy machine is not taken for a page without end. */
+static bool is_overdue(const struct server *s, const struct page *p,
+                       int64_t now_ms, int64_t now_cpu_ms)
+{
+    const int64_t limit =
+        p->cancelled ? CANCEL_LIMIT_MS : (int64_t)s->ops->limit_s * 1000;
+
+    return p->state == PAGE_READING && now_ms - p->since_ms >= limit &&
+           now_cpu_ms - p->since_cpu_ms >= limit;
+}
+
+void pages_watch(struct server *s)
+{
+    const int64_t now_ms = ocr_now_ms(), now_cpu_ms = cpu_ms();
+
+    if (!s->ops->limit_s)
+        return;
+    for (struct page *p = s->first_page; p; p = p->next) {
+        if (!is_overdue(s, p, now_ms, now_cpu_ms))
+            continue;
+        ocr_error("%s does not end with a page: the engine starts anew",
+                  s->ops->name);
+        abort(); /* the clients are told, and find out which page it is */
+    }
+}
+
 /* ---- coming and going -------------------------------------------------------
  */
 
@@ -211,6 +261,7 @@ void page_cancel(struct server *s, struct page *p)
         ocr_decode_cancel(s->pool, p->id);
         break;
     case PAGE_READING:
+        start_clock(p);
         s->ops->cancel(s->recogniser, p->id);
         break;
     }
@@ -345,6 +396,7 @@ static bool start_reading(struct server *s, struct page *p)
     int rc;
 
     set_state(s, p, PAGE_READING);
+    start_clock(p);
     tell_progress(p, OCR_STAGE_READING);
     rc = s->ops->submit(s->recogniser, &page, &err);
     if (rc == -EAGAIN) {

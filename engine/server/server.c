@@ -211,6 +211,8 @@ static int patience_ms(const struct server *s)
     const int64_t left =
         s->idle_since_ms + (int64_t)s->idle_s * 1000 - ocr_now_ms();
 
+    if (s->reading && s->ops->limit_s)
+        return 1000;
     if (s->first_page || s->load == LOAD_RUNNING)
         return -1;
     if (s->load == LOAD_FAILED)
@@ -252,6 +254,7 @@ static void serve(struct server *s, const struct pollfd *fds)
         finish_loading(s);
     bury_clients(s);
     pages_advance(s);
+    pages_watch(s);
 }
 
 static size_t count_clients(const struct server *s)

@@ -45,9 +45,10 @@ struct page {
     uint32_t number;
     enum ocr_priority priority;
     enum page_state state;
-    bool alone;     /* nothing may run beside it */
-    bool cancelled; /* its result is of no interest */
-    uint64_t turn;  /* order among equals: smaller first */
+    bool alone;                     /* nothing may run beside it */
+    bool cancelled;                 /* its result is of no interest */
+    int64_t since_ms, since_cpu_ms; /* READING, or cancelled while READING */
+    uint64_t turn;                  /* order among equals: smaller first */
     char *settings; /* the client's, a copy: it may go before the page */
     struct ocr_image image; /* while DECODED and READING */
     struct page *next, *prev;
@@ -137,6 +138,7 @@ void pages_orphan(struct server *s, struct client *c); /* it goes away */
 void page_decoded(struct server *s, struct ocr_decoded *decoded);
 void page_recognised(struct server *s, struct ocr_recognised *text);
 void pages_advance(struct server *s); /* hands pages on as there is room */
+void pages_watch(struct server *s);   /* ends the engine if one never ends */
 void document_release(struct document *d);
 
 /* crash.c: handlers that tell clients why the engine dies. */

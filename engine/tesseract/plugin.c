@@ -324,6 +324,7 @@ static const char *tesseract_device(struct ocr_recogniser *r)
 static const struct ocr_recogniser_ops ops = {
     .abi = OCR_RECOGNISER_ABI,
     .name = "tesseract",
+    .limit_s = 90,
     .open = tesseract_open,
     .capacity = tesseract_capacity,
     .device = tesseract_device,

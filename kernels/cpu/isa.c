@@ -98,6 +98,7 @@ static bool same_bits(const struct cpu_isa *isa)
                        panel[0][1], TILES, CPU_BF16);
     isa->mul_half(c[1][0], 32, half, sizeof half[0], ROWS, panel[1][0],
                   panel[1][1], TILES);
+    /* Of bits: that is what is asked. NOLINTNEXTLINE */
     return !memcmp(c[0], c[1], sizeof c[0]);
 }
 

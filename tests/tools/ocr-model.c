@@ -130,7 +130,7 @@ static void noise(struct ocr_image *image)
 {
     image->channels = 3;
     image->pixels = malloc(ocr_image_bytes(image));
-    for (size_t i = 0; i < ocr_image_bytes(image); i++)
+    for (size_t i = 0; image->pixels && i < ocr_image_bytes(image); i++)
         image->pixels[i] = (uint8_t)random_word(i);
 }
 

@@ -35,14 +35,15 @@ static struct ocr_image page_image(const char *name)
     const struct ocr_image_alloc alloc = {.alloc = allocate};
     struct ocr_image image = {0};
     char path[200];
-    struct stat st;
+    struct stat st = {0};
     uint8_t *data;
     int fd;
 
     snprintf(path, sizeof path, FOLDER "/pages/%s.png", name);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     assert_true(fd >= 0 && fstat(fd, &st) == 0);
-    data = malloc((size_t)st.st_size);
+    data = malloc((size_t)st.st_size + 1);
+    assert_non_null(data);
     assert_int_equal(ocr_pread_full(fd, data, (size_t)st.st_size, 0),
                      st.st_size);
     assert_int_equal(ocr_image_decode(&image, data, (size_t)st.st_size, &limits,
