@@ -136,8 +136,8 @@ static void noise(struct ocr_image *image)
 
 static void load_page(const struct program *p, struct page *page)
 {
-    const uint32_t edge =
-        p->folder ? p->folder->config.longest_edge : p->model->vision.grid * 14;
+    const uint32_t edge = p->folder ? p->folder->config.longest_edge
+                                    : p->model->vision.grid * 14; /* NOLINT */
     struct ocr_image image = {0};
 
     if (sscanf(page->name, "noise:%" SCNu32 "x%" SCNu32, &image.width,
