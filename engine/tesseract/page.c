@@ -12,6 +12,7 @@ enum {
     BAND = 8000,   /* pixels read at once: longer pages are cut */
     SURE = 70,     /* mean confidence that needs no second thought */
     HOPELESS = 40, /* below: what was read is no text */
+    LARGEST = 100 * 1000 * 1000, /* pixels */
 };
 
 struct job {
@@ -220,21 +221,38 @@ static int finish(struct job *job, char **text, size_t *len,
     return code ? code : write_out(job, text, len, err);
 }
 
+/* The pixels in gray; halved while they are more than a worker's share of
+ * memory allows. */
+static PIX *fitting(const struct ocr_image *image, int *dpi)
+{
+    PIX *gray = tess_gray(image);
+
+    *dpi = (int)image->dpi;
+    while (gray && (double)pixGetWidth(gray) * pixGetHeight(gray) > LARGEST) {
+        PIX *half = pixScaleAreaMap2(gray);
+
+        pixDestroy(&gray);
+        gray = half;
+        *dpi /= 2;
+    }
+    return gray;
+}
+
 int tess_page_read(struct tess_reader *reader, const struct ocr_image *image,
                    const char *lang, const atomic_bool *cancel, char **text,
                    size_t *len, struct ocr_err *err)
 {
     struct job job = {.reader = reader, .cancel = cancel};
     PIX *gray;
-    int code = tess_reader_language(reader, lang, err);
+    int dpi, code = tess_reader_language(reader, lang, err);
 
     if (code)
         return code;
-    if (!(gray = tess_gray(image)))
+    if (!(gray = fitting(image, &dpi)))
         return ocr_err_set(err, -ENOMEM, "no memory for the pixels");
-    code = prepare_and_read(&job, gray, (int)image->dpi, err);
+    code = prepare_and_read(&job, gray, dpi, err);
     if (code == 0)
-        code = turn(&job, gray, (int)image->dpi, err);
+        code = turn(&job, gray, dpi, err);
     pixDestroy(&gray);
     if (code == 0)
         code = finish(&job, text, len, err);

@@ -7,8 +7,9 @@
 #include <string.h>
 
 enum {
-    INK = 170,       /* darker than this on an even ground is ink */
-    SIDE_MAX = 30000 /* libtesseract keeps coordinates in 16 bits */
+    INK = 170,                   /* darker than this on an even ground is ink */
+    SIDE_MAX = 30000,            /* libtesseract keeps coordinates in 16 bits */
+    AREA_MAX = 60 * 1000 * 1000, /* pixels: more is no better, only larger */
 };
 
 /* The recogniser was trained on type of about this x-height. */
@@ -200,9 +201,10 @@ static PIX *straighten(PIX *gray, PIX *ink)
                      L_BRING_IN_WHITE, 0, 0);
 }
 
-/* How much to enlarge type of x-height `xh` on a page of `side` pixels. */
-static float enlargement(float xh, int side)
+/* How much to enlarge type of x-height `xh`, within what fits a worker. */
+static float enlargement(float xh, int width, int height)
 {
+    int side = width > height ? width : height;
     float factor = 1;
 
     if (xh > 0 && xh < XH_SMALL)
@@ -211,6 +213,10 @@ static float enlargement(float xh, int side)
         factor = XH_LARGE / 2 / xh;
     if (factor > 4)
         factor = 4;
+    if (factor > 1 && factor * factor * (float)width * (float)height > AREA_MAX)
+        factor = sqrtf(AREA_MAX / ((float)width * (float)height));
+    if (factor < 1 && xh < XH_SMALL)
+        factor = 1;
     if ((float)side * factor > SIDE_MAX)
         factor = (float)SIDE_MAX / (float)side;
     return factor;
@@ -260,14 +266,11 @@ out:
 int tess_prepare(struct tess_image *out, PIX *gray, int dpi,
                  struct ocr_err *err)
 {
-    int side = pixGetWidth(gray) > pixGetHeight(gray) ? pixGetWidth(gray)
-                                                      : pixGetHeight(gray);
-
     memset(out, 0, sizeof(*out));
     out->gray = clean(gray, &out->xh);
     if (!out->gray)
         return ocr_err_set(err, -ENOMEM, "no memory to prepare a page");
-    out->scale = enlargement(out->xh, side);
+    out->scale = enlargement(out->xh, pixGetWidth(gray), pixGetHeight(gray));
     out->xh *= out->scale;
     out->dpi = guess_dpi(dpi, out->scale, out->xh);
     if (replace(&out->gray, scale(out->gray, out->scale)))

@@ -137,7 +137,10 @@ def summary(rows, args):
     worse = [r["name"] for r in rows if r["cer"] > r["plain"] + args.worse]
     if worse:
         print("worse than plain: " + ", ".join(worse))
-    return ours <= args.mean and ours <= args.ratio * plain and not worse
+    return (ours <= args.mean and ours <= args.ratio * plain and not worse
+            and cer.f1(*total(rows, "headings")) >= 0.5
+            and cer.f1(*total(rows, "items")) >= 0.8
+            and found >= 0.95 * wanted)
 
 
 def main():
