@@ -156,6 +156,9 @@ golden: $(REFERENCE) ## make tests/data/golden again, with transformers and floa
 	$(REFERENCE) tests/reference/make_goldens.py
 bench: all ## measure, against plain programs in the same run
 	$QBUILD=$(OUT) tests/bench/run
+	$Q$(MAKE) --no-print-directory bench-model
+bench-model: $(OUT)/tests/tools/ocr-model $(OUT)/tests/tools/ocr-rates ## the part of bench that reads pages by a model
+	$QBUILD=$(OUT) tests/bench/model
 
 C_FILES = $(shell find $(SOURCES) tests -name '*.[ch]')
 lint: ## check format and look for mistakes; every finding is an error
@@ -222,7 +225,7 @@ clean: ## remove build/
 help: ## show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t12
 
-.PHONY: all engine demo unit check asan tsan fuzz bench lint arrows deps deps-check \
+.PHONY: all engine demo unit check asan tsan fuzz bench bench-model lint arrows deps deps-check \
     install uninstall clean help no-tesseract FORCE
 .SECONDARY:
 -include $(shell find $(OUT) -name '*.d' 2>/dev/null)

@@ -16,14 +16,6 @@ static size_t panel_bytes(const struct cpu_matrix *m)
     return (size_t)m->tiles * CPU_TILE * CPU_LANES * format_bytes[m->format];
 }
 
-uint16_t cpu_to_bf16(float x)
-{
-    uint32_t u;
-
-    memcpy(&u, &x, sizeof u);
-    return (uint16_t)((u + 0x7fff + ((u >> 16) & 1)) >> 16);
-}
-
 static float from_bf16(uint16_t h)
 {
     const uint32_t u = (uint32_t)h << 16;

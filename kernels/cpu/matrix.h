@@ -7,6 +7,8 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/model.h"
 
+#include <string.h>
+
 struct cpu_matrix {
     enum cpu_format format;
     uint32_t columns; /* outputs, those that fill up panels included */
@@ -54,6 +56,12 @@ void cpu_matrix_mul(const struct cpu_matrix *m, const struct cpu_isa *isa,
                     unsigned rows, uint32_t first, uint32_t last,
                     const struct cpu_finish *f, float *c, char *spare);
 
-uint16_t cpu_to_bf16(float x);
+static inline uint16_t cpu_to_bf16(float x)
+{
+    uint32_t u;
+
+    memcpy(&u, &x, sizeof u);
+    return (uint16_t)((u + 0x7fff + ((u >> 16) & 1)) >> 16);
+}
 
 #endif

@@ -13,7 +13,8 @@
  *   -d PREFIX  writes PREFIX.N.logits, fp32 [steps][vocab], and
  *              PREFIX.N.features, fp32 [tokens][hidden], for page N from 0 on
  *   -r PENALTY, -T TEMPERATURE, -P TOP_P, -S SEED
- *   -w    the loss of the forced ids in nats per id, behind the time */
+ *   -w    reads IMAGE's truth (NAME.gt.md beside NAME.png) by force and says
+ *         its loss in nats per id */
 #include "engine/image/image.h"
 #include "engine/image/resize.h"
 #include "engine/model/model.h"
@@ -45,7 +46,7 @@ struct page {
     const char *name;
     uint8_t *rgb;
     uint32_t width, height;
-    struct ocr_ids prompt, ids;
+    struct ocr_ids prompt, ids, forced;
     double encode, prefill;
     double loss;
     FILE *logits, *features;
@@ -172,6 +173,33 @@ static void make_prompt(const struct program *p, struct page *page)
         append(&page->prompt, i >= 7 && i < n + 7 ? token : 11 + i % 7);
 }
 
+/* What a page is made to read: its truth and a stop id, or what -f says. */
+static void make_forced(const struct program *p, struct page *page)
+{
+    char path[4096], text[65536];
+    const char *dot = strrchr(page->name, '.');
+    size_t len;
+    FILE *f;
+
+    if (!p->o.loss || !p->folder) {
+        for (size_t i = 0; i < p->o.forced.count; i++)
+            append(&page->forced, p->o.forced.id[i]);
+        return;
+    }
+    snprintf(path, sizeof path, "%.*s.gt.md", dot ? (int)(dot - page->name) : 0,
+             page->name);
+    f = fopen(path, "r");
+    if (!f)
+        die("%s: %s", path, strerror(errno));
+    len = fread(text, 1, sizeof text, f);
+    fclose(f);
+    while (len && text[len - 1] == '\n')
+        len--;
+    MUST(ocr_tokenizer_encode(p->folder->tokenizer, text, len, &page->forced,
+                              err));
+    append(&page->forced, p->folder->config.stop_ids[0]);
+}
+
 static void open_model(struct program *p, const char *name)
 {
     if (!strncmp(name, "random:", 7)) {
@@ -198,14 +226,15 @@ static void dump_logits(void *arg, uint64_t id, uint32_t position,
 
     if (page->logits)
         fwrite(logits, sizeof *logits, vocab, page->logits);
-    if (!p->o.loss || !p->o.forced.count)
+    if (!p->o.loss)
         return;
     for (uint32_t i = 0; i < vocab; i++)
         most = fmax(most, (double)logits[i]);
     for (uint32_t i = 0; i < vocab; i++)
         sum += exp((double)logits[i] - most);
-    page->loss += most + log(sum) -
-                  (double)logits[p->o.forced.id[position - page->prompt.count]];
+    page->loss +=
+        most + log(sum) -
+        (double)logits[page->forced.id[position - page->prompt.count]];
 }
 
 static void dump_features(void *arg, uint64_t id, const float *features,
@@ -310,8 +339,8 @@ static void start_page(struct program *p, unsigned number, unsigned slot)
         .max_tokens = p->o.max_tokens,
         .stop_count = config ? config->stop_count : 0,
         .sampler = p->o.sampler,
-        .forced = p->o.forced.id,
-        .forced_len = (uint32_t)p->o.forced.count,
+        .forced = page->forced.id,
+        .forced_len = (uint32_t)page->forced.count,
         .forced_length = p->o.length,
     };
     const double start = now();
@@ -510,14 +539,14 @@ static void parse(struct options *o, int argc, char **argv)
         }
     if (o->length)
         o->max_tokens = o->length;
-    if (o->forced.count)
-        o->max_tokens = (uint32_t)o->forced.count;
 }
 
 int main(int argc, char **argv)
 {
     struct program p = {0};
     struct rusage usage;
+    size_t ids = 0;
+    double loss = 0;
     int failed = 0;
 
     parse(&p.o, argc, argv);
@@ -530,6 +559,9 @@ int main(int argc, char **argv)
         p.pages[i].name = argv[optind + 1 + (int)i];
         load_page(&p, &p.pages[i]);
         make_prompt(&p, &p.pages[i]);
+        make_forced(&p, &p.pages[i]);
+        if (p.pages[i].forced.count > p.o.max_tokens)
+            p.o.max_tokens = (uint32_t)p.pages[i].forced.count;
     }
     open_backend(&p);
     for (unsigned i = 0; i < p.count; i += p.o.slots)
@@ -539,10 +571,16 @@ int main(int argc, char **argv)
     fprintf(stderr, "peak %.0f MiB\n", (double)usage.ru_maxrss / 1024);
     for (unsigned i = 0; i < p.count; i++) {
         failed |= p.pages[i].failed;
+        loss += p.pages[i].loss;
+        ids += p.pages[i].ids.count;
         free(p.pages[i].rgb);
         free(p.pages[i].prompt.id);
         free(p.pages[i].ids.id);
+        free(p.pages[i].forced.id);
     }
+    if (p.o.loss)
+        fprintf(stderr, "loss of all %.6f nats per id, %zu ids\n",
+                loss / (double)ids, ids);
     free(p.pages);
     free(p.o.forced.id);
     if (p.folder)
