@@ -37,7 +37,7 @@ size_t cpu_matrix_shape(struct cpu_matrix *m, const struct cpu_source *s,
         .format = format,
         .columns = up(rows, CPU_LANES),
         /* One part at least. NOLINTNEXTLINE */
-        .tiles = up(s->part[0]->cols, CPU_TILE) / CPU_TILE,
+        .tiles = up(s->part[0]->cols, CPU_TILE) / CPU_TILE, /* NOLINT */
     };
     return m->columns / CPU_LANES * panel_bytes(m);
 }
