@@ -154,6 +154,8 @@ build/reference/bin/python: tests/reference/requirements.txt
 golden: $(REFERENCE) ## make tests/data/golden again, with transformers and float64
 	$(REFERENCE) tests/reference/tokenizer.py
 	$(REFERENCE) tests/reference/make_goldens.py
+mutants: ## put faults into the forward pass, one by one: each must fail a test
+	$Qpython3 tests/mutants.py
 bench: all ## measure, against plain programs in the same run
 	$QBUILD=$(OUT) tests/bench/run
 	$Q$(MAKE) --no-print-directory bench-model

@@ -32,9 +32,11 @@ def stream(name, count):
 
 
 def matrix(name, rows, cols):
-    """Odd 256ths between -1 and 1, times a power of two near 2 / sqrt(cols)."""
+    """Odd 256ths between -1 and 1, times a power of two near 2 / sqrt(cols);
+    smaller ones for patches, so that the epsilon of the first norm counts."""
     k = (stream(name, rows * cols) >> U64(56)).astype(np.float32)
     scale = 2.0 ** -max(0, (cols.bit_length() - 1) // 2 - 1)
+    scale /= 64 if "patch_conv" in name else 1
     return ((2 * k - 255) / 256 * scale).reshape(rows, cols).astype(np.float32)
 
 

@@ -73,8 +73,9 @@ static inline void counter_put(unsigned char *at, float value)
     at[1] = (unsigned char)(bits >> 24);
 }
 
-/* Matrices: odd 256ths between -1 and 1, times a power of two. Vectors, with
- * rows 0: 128ths from 0.5 to below 1.5. Data begins at odd addresses. */
+/* Matrices: odd 256ths between -1 and 1, times a power of two; smaller ones for
+ * patches, so that the epsilon of the first norm counts. Vectors, with rows 0:
+ * 128ths from 0.5 to below 1.5. Data begins at odd addresses. */
 static inline struct ocr_tensor counter_tensor(struct counter_model *m,
                                                const char *prefix,
                                                const char *name, uint32_t rows,
@@ -90,6 +91,8 @@ static inline struct ocr_tensor counter_tensor(struct counter_model *m,
     seed = counter_seed(full);
     for (uint32_t c = cols; c >= 16; c /= 4)
         scale /= 2;
+    if (strstr(name, "patch_conv"))
+        scale /= 64;
     for (size_t i = 0; i < n; i++) {
         const uint64_t h = counter_mix(seed + i);
         const float k = (float)(h >> (rows ? 56 : 57));

@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+"""Puts faults into the forward pass, one at a time, in a copy of the tree under
+build/mutants, and shows that a named test fails for each: `make mutants`.
+
+A fault is a change of one place of one file. A place that is no longer there,
+or a fault that no test sees, ends in an error."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TREE = ROOT / "build/mutants"
+SMALL = "70000"  # pixels of the largest page of tiny-reader that is read
+
+CPU = "kernels/cpu/"
+
+# Fault, file, changes (what stands there, what takes its place), test program.
+FAULTS = [
+    ("vision RoPE: row and column swapped", CPU + "tower.c", [
+        ("(size_t)(token / p->grid_columns) * part", "(size_t)(token % p->grid_columns) * part"),
+        ("(b->grid + token % p->grid_columns)", "(b->grid + token / p->grid_columns)")], "parity"),
+    ("vision RoPE: one table for rows and columns", CPU + "open.c", [
+        ("f[2 * i + p / b->grid]", "f[2 * i]")], "parity"),
+    ("RoPE of adjacent pairs", CPU + "body.h", [
+        ("""    for (unsigned i = 0; i < half; i += 16) {
+        const unsigned m = half - i;
+        const struct v16 a = v_load_n(x + i, m), b = v_load_n(x + half + i, m);
+""", """    for (unsigned i = 0; i < half; i++) {
+        const float l = x[2 * i], r = x[2 * i + 1];
+        x[2 * i] = l * cosine[i] - r * sine[i];
+        x[2 * i + 1] = r * cosine[i] + l * sine[i];
+    }
+    for (unsigned i = half; i < half; i += 16) {
+        const unsigned m = half - i;
+        const struct v16 a = v_load_n(x + i, m), b = v_load_n(x + half + i, m);
+""")], "parity"),
+    ("text RoPE: position off by one in decoding", CPU + "decode.c", [
+        ("b->text_cosine + (size_t)slot->position", "b->text_cosine + (size_t)(slot->position - 1)"),
+        ("b->text_sine + (size_t)slot->position", "b->text_sine + (size_t)(slot->position - 1)")],
+     "parity"),
+    ("text RoPE: base of the vision encoder", CPU + "open.c", [
+        ("m->text.rope_theta", "m->vision.rope_theta")], "parity"),
+    ("pixels: BGR", CPU + "encode.c", [("p[3 * x + c]", "p[3 * x + 2 - c]")],
+     "parity_synthetic"),
+    ("pixels: channel innermost in a patch", CPU + "encode.c", [
+        ("out[(c * n + y) * n + x]", "out[(y * n + x) * 3 + c]")], "parity"),
+    ("merge: columns before rows", CPU + "encode.c", [
+        ("(size_t)(row + y) * e->pass.grid_columns + column + x",
+         "(size_t)(row + x) * e->pass.grid_columns + column + y")], "parity"),
+    ("merge: patch outermost instead of channel", CPU + "open.c", [
+        (".unfold = m->projector.merge * m->projector.merge", ".unfold = 1")], "parity"),
+    ("projector: norm after merging", CPU + "encode.c", [
+        ("""            b->isa->rmsnorm(out, b->x + patch * n, b->projector_norm, n,
+                            b->projector_eps);
+""", "            memcpy(out, b->x + patch * n, n * sizeof *out);\n"),
+        ("""        project(e, s, &b->merging, inputs, rows);
+""", """        project(e, s, &b->merging, inputs, rows);
+        for (uint32_t r = 0; r < rows; r++) {
+            float *x = s->wide + (size_t)r * b->merging.columns;
+            b->isa->rmsnorm(x, x, b->projector_norm, n, b->projector_eps);
+        }
+""")], "parity"),
+    ("projector: GELU by tanh", CPU + "ops.c", [
+        ("(1 + erf(x[i] * 0x1.6a09e667f3bcdp-1))",
+         "(1 + tanh(0.7978845608 * (x[i] + 0.044715 * x[i] * x[i] * x[i])))")], "parity"),
+    ("vision: eps of the decoder", CPU + "open.c", [
+        (".eps = v->norm_eps", ".eps = 1e-6F")], "parity_synthetic"),
+    ("vision: a norm behind the last layer", CPU + "encode.c", [
+        ("    run(&e, project_tokens);\n", """    for (uint32_t r = 0; r < e.pass.rows; r++)
+        b->isa->rmsnorm(b->x + (size_t)r * b->vision.hidden,
+                        b->x + (size_t)r * b->vision.hidden, b->ln_pre,
+                        b->vision.hidden, b->vision.eps);
+    run(&e, project_tokens);
+""")], "parity"),
+    ("q and k norm swapped", CPU + "open.c", [
+        (".q_norm = &l->q_norm", ".q_norm = &l->k_norm"),
+        (".k_norm = &l->k_norm", ".k_norm = &l->q_norm")], "parity"),
+    ("heads share K and V alternately", CPU + "tower.c", [
+        ("head / (t->heads / t->kv_heads)", "head % t->kv_heads")], "parity"),
+    ("image tokens see those behind them", CPU + "tower.c", [
+        ("t->causal ? p->first + first + rows : tokens_of(p)", "tokens_of(p)"),
+        ("t->causal ? (int64_t)p->first + first + 1 - start : keys,\n            t->causal)",
+         "keys,\n            0)")], "parity"),
+    ("causal mask off by one", CPU + "tower.c", [
+        ("(int64_t)p->first + first + 1 - start", "(int64_t)p->first + first + 2 - start")],
+     "parity"),
+    ("attention: scale of another head size", CPU + "attention.c", [
+        ("1.0f / sqrtf((float)a->kv->head_dim)", "1.0f / sqrtf(64)")], "parity"),
+    ("attention: splits merged without their maxima", CPU + "attention.c", [
+        ("s->alpha[r] = a->isa->exp(s->most[r] - all);", "s->alpha[r] = 1;")], "parity_synthetic"),
+    ("decoding: split off by one", CPU + "decode.c", [
+        ("for (uint32_t start = 0; start < tokens;", "for (uint32_t start = 0; start + 1 < tokens;")],
+     "parity_synthetic"),
+    ("decoding: stale block", CPU + "decode.c", [
+        ("slot->table[slot->position / OCR_BLOCK_TOKENS]",
+         "slot->table[(slot->position - !token) / OCR_BLOCK_TOKENS]")], "parity"),
+    ("decoding: blocks of another slot", CPU + "decode.c", [
+        ("k[n] = cpu_kv_block(b, slot->table[", "k[n] = cpu_kv_block(b, p->slots[0]->table[")],
+     "parity_independence"),
+    ("V of the page before left in a block", CPU + "tower.c", [
+        ("        clear_v(p);\n", "        (void)clear_v;\n")], "parity_independence"),
+    ("products: last tile lost", CPU + "matrix.c", [
+        ("ocr_tensor_part(t, row, k, k + CPU_TILE < n ? CPU_TILE : n - k, out);",
+         "memset(out, 0, CPU_TILE * sizeof *out);\n"
+         "        if (k + CPU_TILE <= n)\n"
+         "            ocr_tensor_part(t, row, k, CPU_TILE, out);")], "parity_synthetic"),
+    ("products: a row left over is lost", CPU + "body.h", [
+        ("        BODY_CASE(1)\n", "")], "parity"),
+    ("products: K and V cut instead of rounded", CPU + "matrix.c", [
+        ("(u + 0x7fff + ((u >> 16) & 1)) >> 16", "u >> 16")], "parity"),
+    ("SwiGLU: gate and up swapped", CPU + "body.h", [
+        ("v_mul(silu(v_load(c)), v_load(c + 16))", "v_mul(silu(v_load(c + 16)), v_load(c))")],
+     "parity"),
+    ("no norm before the logits", CPU + "decode.c", [
+        ("make_rows(&p, x, b->text_norm,", "make_rows(&p, x, NULL,")], "parity"),
+    ("penalty over the prompt", CPU + "backend.c", [
+        ("    s->open = true;\n", """    for (uint32_t i = 0; i < config->prompt_len; i++)
+        s->seen[config->prompt[i] / 64] |= (uint64_t)1 << config->prompt[i] % 64;
+    s->open = true;
+""")], "parity_sampling"),
+    ("penalty over the last id only", CPU + "backend.c", [
+        ("s->seen[id / 64] |= ", "memset(s->seen, 0, (b->vocab + 63) / 64 * 8);\n"
+         "    s->seen[id / 64] |= ")], "parity_sampling"),
+    ("stop id among the ids", CPU + "backend.c", [
+        ("        return CHOICE_STOP;\n    e->ids", "        s->config.max_tokens = 0;\n    e->ids")],
+     "parity_sampling"),
+]
+
+
+def copy_tree():
+    """Tracked and new files; the data by a link. Times are kept, so that only
+    what changed is built again."""
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT,
+                            check=True, capture_output=True, text=True).stdout
+    for name in listed.split("\n"):
+        source, copy = ROOT / name, TREE / name
+        if not source.is_file() or name.startswith("tests/data/"):
+            continue
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if not copy.exists() or copy.read_bytes() != source.read_bytes():
+            shutil.copy(source, copy)
+    data = TREE / "tests/data"
+    if not data.exists():
+        data.symlink_to(ROOT / "tests/data")
+
+
+def program(test):
+    return f"build/opt/tests/unit/test_{test}"
+
+
+def build(tests):
+    out = subprocess.run(["make", "-s", "-j2", *map(program, sorted(tests))], cwd=TREE,
+                         capture_output=True, text=True)
+    if out.returncode:
+        sys.exit(out.stderr)
+
+
+def failing(test):
+    """The first test of the program that fails; None if all pass."""
+    arguments = [SMALL] if test == "parity" else []
+    try:
+        out = subprocess.run([program(test), *arguments], cwd=TREE, timeout=120,
+                             capture_output=True, text=True, errors="replace")
+    except subprocess.TimeoutExpired:
+        return "(hangs)"
+    found = re.search(r"^not ok \d+ - (\S+)", out.stdout, re.M)
+    if found:
+        return found[1]
+    return None if out.returncode == 0 else f"(ends with {out.returncode})"
+
+
+def try_fault(fault, file, changes, test):
+    path = TREE / file
+    right = wrong = path.read_text()
+    for old, new in changes:
+        if wrong.count(old) != 1:
+            sys.exit(f"{fault}: its place stands {wrong.count(old)} times in {file}")
+        wrong = wrong.replace(old, new)
+    path.write_text(wrong)
+    try:
+        build({test})
+        return failing(test)
+    finally:
+        path.write_text(right)
+
+
+def main():
+    wanted = sys.argv[1] if len(sys.argv) > 1 else ""
+    faults = [f for f in FAULTS if wanted in f[0]]
+    os.environ.pop("MAKEFLAGS", None)
+    copy_tree()
+    tests = {f[-1] for f in faults}
+    build(tests)
+    for test in sorted(tests):
+        if failing(test):
+            sys.exit(f"test_{test} fails without a fault")
+    unseen, start = 0, time.monotonic()
+    print(f"{'fault':46} {'file':24} seen by", flush=True)
+    for fault in faults:
+        test = try_fault(*fault)
+        unseen += test is None
+        seen = f"test_{fault[-1]}: {test}" if test else "NOTHING"
+        print(f"{fault[0]:46} {fault[1]:24} {seen}", flush=True)
+    print(f"{len(faults) - unseen} of {len(faults)} faults are seen "
+          f"({time.monotonic() - start:.0f} s)")
+    return unseen > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
