@@ -22,13 +22,17 @@ enum {
     STATUS_MAX = 16 << 20,
 };
 
-/* The child: copies the status to `out`. */
+/* The child: copies the status to `out`. It may hang for as long as the mount
+ * does, and must not keep the terminal or a pipe of our caller's open. */
 static int copy_status(const char *point, const char *control, int out)
 {
     char path[PATH_MAX], part[4096];
     ssize_t n;
     int fd;
 
+    close(STDIN_FILENO);
+    close(STDOUT_FILENO);
+    close(STDERR_FILENO);
     snprintf(path, sizeof path, "%s/%s/status", point, control);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
