@@ -182,6 +182,7 @@ static bool is_column_gap(const struct side *l, const struct side *r, int width,
         return true;
     /* A tight block of which hardly a line has a partner. */
     if (few->n >= 2 && meet * (float)few->n < 1.5f && meet < 0.55f &&
+        (float)width >= 3 * xh &&
         ((l->pitch < tight && beside(r, l)) ||
          (r->pitch < tight && beside(l, r))))
         return true;
