@@ -263,7 +263,7 @@ def enodev_when_the_mount_is_being_stopped():
     with m:
         m.add("a.png")
         p = start("cat", m.text("a.png"))
-        wait_for(lambda: parked(p.pid), "a waiting reader")
+        wait_for(lambda: m.status()["parked"] == 1, "a waiting reader")
         m.stop()
         _, err = p.communicate(timeout=5)
         check(b"No such device" in err, err.decode())
