@@ -173,8 +173,8 @@ static int create_fs(struct mount *m, struct ocr_err *err)
 
 /* ---- libfuse ------------------------------------------------------------ */
 
-static void log_of_fuse(enum fuse_log_level level, const char *format,
-                        va_list args)
+__attribute__((format(printf, 2, 0))) static void
+log_of_fuse(enum fuse_log_level level, const char *format, va_list args)
 {
     char text[1024];
     size_t len;
