@@ -7,7 +7,7 @@
 
 enum {
     SHEETS = 4,
-    STEPS = 40
+    STEPS = PARITY_SLOW ? 20 : 40
 };
 
 /* Pages of noise; what is read does not matter, ids are given. */
@@ -29,13 +29,17 @@ static struct ocr_model_folder *folder;
 
 static struct desk desk_open(const struct ocr_model *model)
 {
-    /* The second fills attention splits to the last token and one more. */
-    static const uint32_t sides[SHEETS][2] = {
-        {280, 56}, {448, 420}, {28, 28}, {140, 616}};
+    /* Decoding takes the second beyond a split of attention. With a sanitizer
+     * pages are smaller. */
+    static const uint32_t sides[2][SHEETS][2] = {
+        {{280, 56}, {448, 420}, {28, 28}, {140, 616}},
+        {{112, 56}, {84, 140}, {28, 28}, {28, 224}}};
     struct desk d = {0};
 
     for (unsigned i = 0; i < SHEETS; i++) {
-        const size_t bytes = (size_t)sides[i][0] * sides[i][1] * 3;
+        const uint32_t width = sides[PARITY_SLOW][i][0];
+        const uint32_t height = sides[PARITY_SLOW][i][1];
+        const size_t bytes = (size_t)width * height * 3;
         char name[32];
 
         d.rgb[i] = parity_alloc(1, bytes);
@@ -45,8 +49,8 @@ static struct desk desk_open(const struct ocr_model *model)
         counter_ids(name, d.ids[i], 12 + STEPS, model->text.vocab,
                     model->image_token);
         d.sheets[i] = (struct sheet){.rgb = d.rgb[i],
-                                     .width = sides[i][0],
-                                     .height = sides[i][1],
+                                     .width = width,
+                                     .height = height,
                                      .forced = d.ids[i] + 12,
                                      .max_tokens = STEPS};
         sheet_prompt(&d.sheets[i], d.ids[i], model);
