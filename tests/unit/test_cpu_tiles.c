@@ -62,6 +62,7 @@ static void tile_multiply(int c, int a, int b)
 #define _tile_release()
 #define cpu_isa_amx cpu_isa_emulated
 #include "kernels/cpu/cpu_i.h"
+/* Its instructions are replaced. NOLINTNEXTLINE */
 #include "kernels/cpu/isa_amx.c"
 
 static float *floats(size_t n, uint64_t seed)
