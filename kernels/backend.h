@@ -22,7 +22,8 @@
  * slots, their order, the number of threads, or a restart. NUMERICS version 1:
  * residual stream, norms, RoPE, softmax and logits in fp32; inputs of matrix
  * products, K, V and P in bf16, rounded once each, at the same points in both
- * implementations.
+ * implementations. The sum that divides P V is that of the rounded P, so that
+ * the weights of an average add up to one.
  *
  * Layer:   kernels. The plugin links nothing of the engine: it logs by
  *          callback.

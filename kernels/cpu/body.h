@@ -263,7 +263,7 @@ V16_OUT float softmax(void *p, enum cpu_rows kind, float *s, unsigned n,
         s[i] = 0;
     for (unsigned i = 0; i < end; i += 16) {
         const struct v16 x = i < all ? v_load(s + i) : v_zero();
-        sum = v_add(sum, x);
+        sum = v_add(sum, kind == CPU_ROWS_FP32 ? x : v_round(x));
         put16(p, kind, i, x);
     }
     return v_sum(sum);

@@ -84,8 +84,9 @@ struct cpu_isa {
     /* Rotates the pairs (i, i + n/2) by the angles of cosines and sines. */
     void (*rope)(float *x, const float *cosine, const float *sine, unsigned n);
     /* One row of scores, the first `n` of a split, becomes a row of
-     * probabilities e^(scale score - max), zero up to `end`; returns their sum
-     * and the max. `s` must hold n rounded up to 16 numbers. */
+     * probabilities e^(scale score - max), zero up to `end`; returns the sum
+     * of what is stored, and the max. `s` must hold n rounded up to 16 numbers.
+     */
     float (*softmax)(void *p, enum cpu_rows kind, float *s, unsigned n,
                      unsigned end, float scale, float *max);
     /* acc = acc * alpha + add * beta over n numbers. */
