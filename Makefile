@@ -48,7 +48,7 @@ BASE    := $(wildcard engine/base/*.c)
 SHARED  := $(BASE) $(wildcard engine/*.c)
 CLIENT  := $(SHARED) $(wildcard engine/client/*.c) $(wildcard cache/*.c)
 KERNELS := $(wildcard kernels/*.c kernels/cpu/*.c)
-SERVER  := $(SHARED) $(wildcard engine/image/*.c engine/finish/*.c engine/server/*.c) \
+SERVER  := $(SHARED) $(wildcard engine/image/*.c engine/finish/*.c engine/gpu/*.c engine/server/*.c) \
            $(if $(MODEL),$(wildcard engine/model/*.c engine/lighton/*.c)) $(KERNELS)
 PLUGIN  := $(BASE) $(wildcard engine/tesseract/*.c)
 FS      := $(wildcard fs/*.c)
@@ -176,10 +176,11 @@ ARROWS := fs:engine fs:engine/client fs:cache engine/client:engine \
     engine/tesseract:engine/recogniser.h engine/tesseract:engine/image/image.h \
     engine/server:engine engine/server:engine/image/image.h \
     engine/lighton:engine engine/lighton:engine/image/resize.h engine/lighton:engine/model \
-    engine/lighton:kernels engine/model:kernels kernels/cpu:kernels
+    engine/lighton:kernels engine/lighton:engine/gpu/gpu.h engine/model:kernels kernels/cpu:kernels \
+    engine/gpu:kernels engine/server:engine/gpu/gpu.h kernels/cuda:kernels
 # folder:prefix of system headers that are its own.
 OWNERS := fs:fuse cache:sqlite3 engine/image:png engine/image:jpeglib engine/model:utf8proc \
-    engine/tesseract:tesseract engine/tesseract:leptonica
+    engine/tesseract:tesseract engine/tesseract:leptonica kernels/cuda:cuda kernels/cuda:cublas
 arrows: ## check who includes whom
 	$Qgrep -rnoE --include='*.[ch]' '^ *# *include [<"][^>"]+' $(SOURCES) | awk -F: \
 	    -v arrows=' $(ARROWS) ' -v owners='$(OWNERS)' "$$ARROWS_AWK"

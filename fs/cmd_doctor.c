@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -293,11 +294,45 @@ static void check_machine(struct doctor *d)
         kib / 1024, WORKER_MIB, cores);
 }
 
+/* A line "VERDICT\tSUBJECT\tSENTENCE" of the engine's. */
+static void say_line(struct doctor *d, char *line)
+{
+    char *rest = line;
+    const char *verdict = strsep(&rest, "\t");
+    const char *subject = strsep(&rest, "\t\n");
+
+    if (rest && subject)
+        say(d, strcmp(verdict, "ok") ? NOTE : OK, subject, "%s",
+            strsep(&rest, "\n"));
+}
+
+/* The engine is asked, in a process of its own: looking for a GPU loads the
+ * driver's library, and that may do what it likes. */
 static void check_gpu(struct doctor *d)
 {
-    say(d, NOTE, "GPU", "%s; this version reads on the CPU",
-        access("/dev/nvidiactl", F_OK) == 0 ? "one is there but not used"
-                                            : "none is used");
+    struct ocr_err err = OCR_ERR_INIT;
+    char path[PATH_MAX], line[1024];
+    int out[2];
+    pid_t child;
+    FILE *file;
+
+    if (ocr_engine_program(NULL, path, sizeof path, &err) ||
+        pipe2(out, O_CLOEXEC))
+        return; /* check_engine told */
+    child = fork();
+    if (child == 0) {
+        dup2(out[1], STDOUT_FILENO);
+        execl(path, path, "--gpu", d->options.device, (char *)NULL);
+        _exit(127);
+    }
+    close(out[1]);
+    file = fdopen(out[0], "re");
+    while (file && fgets(line, sizeof line, file))
+        say_line(d, line);
+    if (file)
+        fclose(file);
+    if (child > 0)
+        waitpid(child, NULL, 0);
 }
 
 static void check_hash(struct doctor *d)

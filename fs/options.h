@@ -40,7 +40,8 @@ struct ocr_options {
     char *device;    /* auto, cpu, cuda:0 */
     char *model;     /* folder of a model; "" after ocr_options_settle: none */
     char *tables;    /* pipe, html */
-    char *precision; /* bf16, fp32, int8 */
+    char *precision; /* bf16, fp16, fp32, int8 */
+    uint64_t gpu_memory;  /* bytes, 0: what the pages need */
     char *patch_multiple; /* 28, 14 */
     unsigned max_tokens;  /* a page */
     double temperature, top_p, repetition_penalty;

@@ -28,9 +28,14 @@ static bool reads_with_model(const struct ocr_options *o)
 
 void ocr_options_engine(const struct ocr_options *o, char *out, size_t size)
 {
+    char memory[32] = "";
+
+    if (o->gpu_memory)
+        snprintf(memory, sizeof memory, ":memory=%ju",
+                 (uintmax_t)o->gpu_memory);
     if (reads_with_model(o))
-        snprintf(out, size, "lighton:precision=%s:patch_multiple=%s",
-                 o->precision, o->patch_multiple);
+        snprintf(out, size, "lighton:precision=%s:patch_multiple=%s%s",
+                 o->precision, o->patch_multiple, memory);
     else
         snprintf(out, size, "%s",
                  is_engine(o, "auto") ? "tesseract" : o->engine);

@@ -43,7 +43,7 @@
 #include <stdint.h>
 
 enum {
-    OCR_BACKEND_ABI = 1,
+    OCR_BACKEND_ABI = 2,
     OCR_NUMERICS_VERSION = 1, /* in the cache key: raise it when bits change */
     OCR_BLOCK_TOKENS = 16,    /* of a KV block */
     OCR_SPLIT_TOKENS = 256,   /* attention over a context is cut here, from
@@ -55,12 +55,14 @@ enum {
 enum ocr_precision {
     OCR_PRECISION_BF16, /* NUMERICS as above */
     OCR_PRECISION_FP32, /* the exact yardstick; CPU only */
-    OCR_PRECISION_INT8, /* bf16 with 8-bit weights in the decoder */
+    OCR_PRECISION_INT8, /* bf16 with 8-bit weights in the decoder; CPU only */
+    OCR_PRECISION_FP16, /* fp16 in place of bf16; GPU only */
 };
 
 enum ocr_kv_type {
     OCR_KV_BF16,
-    OCR_KV_FP32
+    OCR_KV_FP32,
+    OCR_KV_FP16
 };
 
 struct ocr_backend; /* opaque */
@@ -69,7 +71,9 @@ struct ocr_backend_config {
     const char *device; /* "cpu", "cuda:0" */
     enum ocr_precision precision;
     unsigned threads;       /* CPU; 0: the processors this process may use */
-    uint64_t memory;        /* bytes it may use in all; 0: what `slots` need */
+    uint64_t memory;        /* bytes it may use in all, its context included;
+                               0: what `slots` need, on a GPU at most 90 % of
+                               what is free */
     unsigned slots;         /* pages at once, at most */
     uint32_t max_patches;   /* of the largest page it must take */
     uint32_t prompt_tokens; /* of the largest prompt */
@@ -186,6 +190,11 @@ struct ocr_event {
 struct ocr_backend_ops {
     uint32_t abi; /* OCR_BACKEND_ABI */
     const char *name;
+
+    /* Can `device` be used? 0 and what it is, for people, in out[size], or
+     * why not. Takes nothing for good. NULL: always. */
+    int (*probe)(const char *device, char *out, size_t size,
+                 struct ocr_err *err);
 
     /* Packs or copies the weights of *model, which may be unmapped afterwards,
      * and reserves all memory: *plan tells what that gives. -ENOMEM with the

@@ -2,6 +2,7 @@
 
 #include "engine/base/log.h"
 #include "engine/base/setting.h"
+#include "engine/gpu/gpu.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@ enum {
 };
 
 enum {
-    CPU_SLOTS = 4
+    CPU_SLOTS = 4, /* more would only wait for each other */
 };
 
 static const struct {
@@ -25,6 +26,7 @@ static const struct {
     {"bf16", OCR_PRECISION_BF16},
     {"fp32", OCR_PRECISION_FP32},
     {"int8", OCR_PRECISION_INT8},
+    {"fp16", OCR_PRECISION_FP16},
 };
 
 /* ---- arguments: "precision=int8:patch_multiple=14:slots=4"
@@ -32,8 +34,9 @@ static const struct {
 
 struct arguments {
     enum ocr_precision precision;
-    uint32_t multiple; /* 0: patch * merge */
-    unsigned slots, threads;
+    uint32_t multiple;       /* 0: patch * merge */
+    unsigned slots, threads; /* 0: the backend's */
+    uint64_t memory;         /* bytes; 0: what the slots need */
 };
 
 static int take_number(const char *text, uint32_t least, uint32_t most,
@@ -49,6 +52,21 @@ static int take_number(const char *text, uint32_t least, uint32_t most,
     return 0;
 }
 
+/* "40G", "800M", or bytes. */
+static int take_size(const char *text, uint64_t *out, struct ocr_err *err)
+{
+    static const char units[] = "KMG";
+    char *end;
+    const unsigned long long n = strtoull(text, &end, 10);
+    const char *unit = *end ? strchr(units, *end) : NULL;
+    const int shift = unit ? 10 * (int)(unit - units + 1) : 0;
+
+    if (end == text || (*end && (!unit || end[1])) || n > UINT64_MAX >> shift)
+        return ocr_err_set(err, -EINVAL, "%s is no size (20G, 800M)", text);
+    *out = (uint64_t)n << shift;
+    return 0;
+}
+
 static int take_precision(const char *text, enum ocr_precision *out,
                           struct ocr_err *err)
 {
@@ -58,8 +76,8 @@ static int take_precision(const char *text, enum ocr_precision *out,
             return 0;
         }
     }
-    return ocr_err_set(err, -EINVAL, "precision is bf16, fp32 or int8, not %s",
-                       text);
+    return ocr_err_set(err, -EINVAL,
+                       "precision is bf16, fp16, fp32 or int8, not %s", text);
 }
 
 static int take_argument(struct arguments *a, char *word, struct ocr_err *err)
@@ -75,6 +93,8 @@ static int take_argument(struct arguments *a, char *word, struct ocr_err *err)
         return take_number(value, 14, 28, &a->multiple, err);
     if (!strcmp(word, "slots"))
         return take_number(value, 1, SLOTS_MAX, &a->slots, err);
+    if (!strcmp(word, "memory"))
+        return take_size(value, &a->memory, err);
     if (!strcmp(word, "threads"))
         return take_number(value, 1, 1024, &a->threads, err);
     return ocr_err_set(err, -EINVAL, "lighton has no argument %s", word);
@@ -117,7 +137,10 @@ static void describe(struct ocr_backend_config *config,
         .device = r->device,
         .precision = a->precision,
         .threads = a->threads,
-        .slots = a->slots,
+        .slots = a->slots                     ? a->slots
+                 : r->ops == &ocr_backend_cpu ? CPU_SLOTS
+                                              : SLOTS_MAX,
+        .memory = a->memory,
         .max_patches = across * across,
         .prompt_tokens =
             across * across / (m->projector.merge * m->projector.merge) + 64,
@@ -156,34 +179,74 @@ static int open_backend(struct ocr_recogniser *r, const struct arguments *a,
     return 0;
 }
 
+static int open_cpu(struct ocr_recogniser *r, const struct arguments *a,
+                    struct ocr_err *err)
+{
+    r->ops = &ocr_backend_cpu;
+    snprintf(r->device, sizeof r->device, "cpu");
+    return open_backend(r, a, err);
+}
+
+static int open_gpu(struct ocr_recogniser *r, const char *device,
+                    const struct arguments *a, struct ocr_err *err)
+{
+    struct ocr_gpu gpu;
+    int rc = ocr_gpu_find(&gpu, &ocr_gpu_system, device, err);
+
+    if (rc)
+        return rc;
+    r->ops = gpu.ops;
+    snprintf(r->device, sizeof r->device, "cuda:%d", ocr_gpu_number(device));
+    rc = open_backend(r, a, err);
+    if (!rc)
+        ocr_info("reading on %s, %u pages at a time", r->plan.device,
+                 r->plan.slots);
+    return rc;
+}
+
+/* A GPU if there is one that this model fits on; what is wrong with it is
+ * said once. */
+static int open_any(struct ocr_recogniser *r, const struct arguments *a,
+                    struct ocr_err *err)
+{
+    const bool cpu_only = a->precision == OCR_PRECISION_FP32 ||
+                          a->precision == OCR_PRECISION_INT8;
+    struct ocr_err why = OCR_ERR_INIT;
+
+    if (!cpu_only && open_gpu(r, "auto", a, &why) == 0)
+        return 0;
+    if (r->backend) /* it opened, and the files had changed meanwhile */
+        return ocr_err_set(err, why.code, "%s", why.text);
+    if (!cpu_only)
+        ocr_info("reading on the CPU: %s", why.text);
+    return open_cpu(r, a, err);
+}
+
 static int open_model(struct ocr_recogniser *r,
                       const struct ocr_recogniser_config *config,
                       struct ocr_err *err)
 {
-    struct arguments a = {.precision = OCR_PRECISION_BF16, .slots = CPU_SLOTS};
+    struct arguments a = {.precision = OCR_PRECISION_BF16};
     int rc;
 
     if (!config->model[0])
         return ocr_err_set(err, -ENOENT,
                            "the recogniser lighton needs a model: give its "
                            "folder with model=DIR");
-    if (strcmp(config->device, "auto") && strcmp(config->device, "cpu"))
-        return ocr_err_set(err, -ENODEV,
-                           "this version reads on the CPU: there "
-                           "is no device %s",
-                           config->device);
     rc = take_arguments(&a, config->arguments, err);
     if (!rc)
         rc = ocr_model_folder_open(&r->folder, config->model, err);
     if (rc)
         return rc;
-    r->ops = &ocr_backend_cpu;
     r->precision = a.precision;
     r->multiple = a.multiple ? a.multiple
                              : r->folder->model.vision.patch *
                                    r->folder->model.projector.merge;
-    snprintf(r->device, sizeof r->device, "cpu");
-    return open_backend(r, &a, err);
+    if (!strcmp(config->device, "auto"))
+        return open_any(r, &a, err);
+    if (!strcmp(config->device, "cpu"))
+        return open_cpu(r, &a, err);
+    return open_gpu(r, config->device, &a, err);
 }
 
 static void release_all(struct ocr_recogniser *r)

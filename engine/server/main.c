@@ -3,6 +3,7 @@
 #include "engine/server/server_i.h"
 
 #include "engine/base/log.h"
+#include "engine/gpu/gpu.h"
 #include "engine/server/plugin.h"
 
 #include <errno.h>
@@ -23,6 +24,8 @@ static const char usage[] =
     "  --runtime DIR  --name NAME     where its socket is; descriptor 3 "
     "listens\n"
     "  --decode-helper                decode images for an engine\n"
+    "  --gpu DEVICE                   say what GPU there is (ocrfs doctor "
+    "asks)\n"
     "  --help  --version\n";
 
 enum {
@@ -33,6 +36,7 @@ enum {
     OPTION_RUNTIME,
     OPTION_NAME,
     OPTION_HELPER,
+    OPTION_GPU,
     OPTION_HELP,
     OPTION_VERSION,
 };
@@ -45,6 +49,7 @@ static const struct option options[] = {
     {"runtime", required_argument, NULL, OPTION_RUNTIME},
     {"name", required_argument, NULL, OPTION_NAME},
     {"decode-helper", no_argument, NULL, OPTION_HELPER},
+    {"gpu", required_argument, NULL, OPTION_GPU},
     {"help", no_argument, NULL, OPTION_HELP},
     {"version", no_argument, NULL, OPTION_VERSION},
     {NULL, 0, NULL, 0},
@@ -54,6 +59,17 @@ struct arguments {
     const char *recogniser;
     struct server *server;
 };
+
+static int say_gpu(const char *device)
+{
+    struct ocr_buf text;
+
+    ocr_buf_init(&text, 64 << 10);
+    ocr_gpu_report(&ocr_gpu_system, device, &text);
+    fwrite(text.data, 1, text.len, stdout);
+    ocr_buf_release(&text);
+    return 0;
+}
 
 /* Takes one option; returns -1 to go on, else the exit status. */
 static int take_option(struct arguments *a, int option)
@@ -79,6 +95,8 @@ static int take_option(struct arguments *a, int option)
         return -1;
     case OPTION_HELPER:
         return ocr_decode_helper_main(OCR_ENGINE_LISTEN_FD);
+    case OPTION_GPU:
+        return say_gpu(optarg);
     case OPTION_HELP:
         fputs(usage, stdout);
         return 0;

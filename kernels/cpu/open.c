@@ -566,8 +566,13 @@ static int allocate_lists(struct ocr_backend *b, struct ocr_err *err)
 int cpu_open(struct ocr_backend *b, const struct ocr_model *model,
              struct ocr_err *err)
 {
-    int rc = take_shapes(b, model, err);
+    int rc;
 
+    if (b->config.precision == OCR_PRECISION_FP16)
+        return ocr_err_set(err, -EINVAL,
+                           "precision=fp16 is for GPUs; on the CPU it is bf16, "
+                           "int8 or fp32");
+    rc = take_shapes(b, model, err);
     if (rc)
         return rc;
     complete_config(b);

@@ -57,7 +57,7 @@ static struct ocr_image page_image(const char *name)
 static struct ocr_recogniser *open_it(const char *arguments)
 {
     const struct ocr_recogniser_config config = {
-        .arguments = arguments, .device = "auto", .model = FOLDER};
+        .arguments = arguments, .device = "cpu", .model = FOLDER};
     struct ocr_recogniser *r = NULL;
     struct ocr_err err = OCR_ERR_INIT;
 
@@ -111,6 +111,24 @@ static void a_page_is_read(void **state)
     assert_non_null(strstr(text, "Aburguesei que os"));
     assert_int_equal(flags, 0);
     assert_string_equal(ops->device(r), "cpu");
+    free(text);
+    close_it(r);
+}
+
+/* With a GPU or without, something reads. */
+static void the_device_auto_always_reads(void **state)
+{
+    const struct ocr_recogniser_config config = {
+        .arguments = "", .device = "auto", .model = FOLDER};
+    struct ocr_recogniser *r = NULL;
+    struct ocr_err err = OCR_ERR_INIT;
+    char *text;
+
+    (void)state;
+    if (ops->open(&r, &config, &err))
+        fail_msg("%s", err.text);
+    text = read_alone(r, "page-04-448x140", "", NULL);
+    assert_non_null(strstr(text, "Aburguesei que os"));
     free(text);
     close_it(r);
 }
@@ -245,7 +263,9 @@ static void refusals_say_what_is_wrong(void **state)
         const char *words;
     } cases[] = {
         {{"", "auto", ""}, "model=DIR"},
-        {{"", "cuda:0", FOLDER}, "no device cuda:0"},
+        {{"", "cuda:900", FOLDER}, "there is no"}, /* driver, GPU, or 900 */
+        {{"precision=fp16", "cpu", FOLDER}, "fp16 is for GPUs"},
+        {{"memory=1T", "cpu", FOLDER}, "1T is no size"},
         {{"precision=fp4", "cpu", FOLDER}, "precision is bf16"},
         {{"slots=0", "cpu", FOLDER}, "not a number from 1"},
         {{"nonsense=1", "cpu", FOLDER}, "no argument nonsense"},
@@ -268,6 +288,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_page_is_read),
+        cmocka_unit_test(the_device_auto_always_reads),
         cmocka_unit_test(pages_beside_each_other_read_as_if_alone),
         cmocka_unit_test(a_limit_of_tokens_cuts_and_says_so),
         cmocka_unit_test(sampling_repeats_for_a_page),
