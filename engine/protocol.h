@@ -50,7 +50,8 @@ enum ocr_message_type {
     OCR_MSG_HELLO = 1,    /* value: version; engine: flags = pid, payload:
                              program version; client: payload: settings */
     OCR_MSG_READY = 2,    /* value: credit; payload: fingerprint \n device \n
-                             recogniser version for people */
+                             recogniser version \n what it works with, both
+                             for people */
     OCR_MSG_CAPACITY = 3, /* value: credit */
     OCR_MSG_OPEN = 4,     /* document; fd; value: bytes; payload: empty for a
                              sealed memfd, else struct ocr_open_check */
@@ -83,10 +84,13 @@ enum {
 
 /* TEXT: what the finishing did to it, for the client's log. */
 enum {
-    OCR_TEXT_CUT = 1,     /* longer than the bound of a page */
-    OCR_TEXT_LOOP = 2,    /* a looping output was ended */
-    OCR_TEXT_BLANK = 4,   /* blank page, nobody was asked */
-    OCR_TEXT_PARTIAL = 8, /* of a truncated image: never to be kept */
+    OCR_TEXT_CUT = 1,      /* longer than the bound of a page, or than
+                              max_tokens */
+    OCR_TEXT_LOOP = 2,     /* a looping output was ended */
+    OCR_TEXT_BLANK = 4,    /* blank page, nobody was asked */
+    OCR_TEXT_PARTIAL = 8,  /* of a truncated image: never to be kept */
+    OCR_TEXT_LOWERED = 16, /* max_tokens was more than the model has
+                              positions for */
 };
 
 /* OPEN of a file's own descriptor (above OCR_CONTENT_MEMFD_MAX): the engine

@@ -145,7 +145,10 @@ struct ocr_queue_stats {
     uint64_t done, failed, cancelled; /* jobs since open */
     uint64_t engine_starts, engine_deaths;
     char device[64], version[128], fingerprint[256];
+    char details[256]; /* what the recogniser works with, for people */
     char trouble[512]; /* why there is no engine, "" if there is */
+    bool refused;      /* the engine runs, and says that it cannot read with
+                          this recogniser, model and settings */
 };
 
 void ocr_queue_stats(struct ocr_queue *q, struct ocr_queue_stats *out);

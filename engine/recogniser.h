@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 enum {
-    OCR_RECOGNISER_ABI = 1
+    OCR_RECOGNISER_ABI = 2
 };
 
 struct ocr_recogniser; /* opaque, the implementation's */
@@ -67,6 +67,10 @@ struct ocr_recogniser_ops {
 
     /* Where it works, for people: "cpu", "NVIDIA H200". Borrowed. */
     const char *(*device)(struct ocr_recogniser *r);
+
+    /* What it works with and what that takes, for `ocrfs doctor`: one line
+     * into out[size]. NULL: nothing to tell. */
+    void (*describe)(struct ocr_recogniser *r, char *out, size_t size);
 
     /* Names everything beside the image and the settings that decides about
      * the text: versions of program, models, preprocessing. A printable

@@ -245,18 +245,55 @@ static void wait_until_ready(struct ocr_queue *q, struct ocr_queue_stats *stats)
              "it did not get ready within %d s", READY_MS / 1000);
 }
 
+static bool reads_with_model(const struct doctor *d)
+{
+    return !strcmp(ocr_options_recogniser(&d->options), "lighton");
+}
+
+/* Which model and why that one; or that there is none. */
+static void check_model(struct doctor *d)
+{
+    struct ocr_buf places;
+
+    if (!reads_with_model(d) && strcmp(d->options.engine, "auto"))
+        return;
+    ocr_buf_init(&places, 4 * PATH_MAX);
+    ocr_options_model_places(&places);
+    if (reads_with_model(d))
+        say(d, OK, "model", "%s", d->options.model);
+    else
+        say(d, NOTE, "model",
+            "none, texts come from tesseract; name one with model=DIR");
+    if (!places.failed && (!reads_with_model(d) || d->options.model_found))
+        say(d, NOTE, "looked at", "%s", places.data);
+    ocr_buf_release(&places);
+}
+
+static void say_ready(struct doctor *d, const struct ocr_queue_stats *s)
+{
+    const char *name =
+        s->version[0] ? s->version : ocr_options_recogniser(&d->options);
+
+    if (reads_with_model(d))
+        say(d, OK, "recogniser", "%s, on %s: %s", name, s->device, s->details);
+    else
+        say(d, OK, "recogniser", "%s, lang=%s, on %s, %u pages at a time", name,
+            d->options.lang, s->device, s->capacity);
+}
+
 static void check_reading(struct doctor *d, struct ocr_queue *q)
 {
-    const char *name = ocr_options_recogniser(&d->options);
     struct ocr_queue_stats stats;
 
     wait_until_ready(q, &stats);
     if (stats.state == OCR_ENGINE_READY)
-        say(d, OK, "recogniser", "%s, lang=%s, on %s, %u pages at a time",
-            stats.version[0] ? stats.version : name, d->options.lang,
-            stats.device, stats.capacity);
+        say_ready(d, &stats);
     else
-        say(d, MISSING, "recogniser", "%s: %s", name, stats.trouble);
+        say(d, MISSING, "recogniser", "%s: %s%s",
+            ocr_options_recogniser(&d->options), stats.trouble,
+            reads_with_model(d) ? "; name another folder with model=DIR, or "
+                                  "read without a model: engine=tesseract"
+                                : "");
 }
 
 static void check_engine(struct doctor *d)
@@ -285,13 +322,14 @@ static void check_engine(struct doctor *d)
 static void check_machine(struct doctor *d)
 {
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    unsigned long long kib = 0;
+    const unsigned long long mib = ocr_memory_available() >> 20;
 
-    if (!find_number("/proc/meminfo", "MemAvailable:", 10, &kib))
-        return;
-    say(d, kib / 1024 >= WORKER_MIB ? OK : NOTE, "memory",
-        "%llu MiB are available, a page takes up to %d MiB; %ld cores",
-        kib / 1024, WORKER_MIB, cores);
+    if (reads_with_model(d))
+        say(d, OK, "memory", "%llu MiB are available; %ld cores", mib, cores);
+    else if (mib)
+        say(d, mib >= WORKER_MIB ? OK : NOTE, "memory",
+            "%llu MiB are available, a page takes up to %d MiB; %ld cores", mib,
+            WORKER_MIB, cores);
 }
 
 /* A line "VERDICT\tSUBJECT\tSENTENCE" of the engine's. */
@@ -360,6 +398,7 @@ int cmd_doctor(int argc, char **argv)
         check_allow_other(&d);
         check_cache(&d);
         check_runtime(&d);
+        check_model(&d);
         check_engine(&d);
         check_hash(&d);
         check_machine(&d);

@@ -10,6 +10,7 @@
 #include "fs/fileid.h"
 #include "fs/options.h"
 #include "fs/progress.h"
+#include "fs/remarks.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -53,6 +54,7 @@ struct reader {
     struct ocr_err no_engine; /* why none could be started */
     bool connected;
     struct ocr_progress progress;
+    struct ocr_remarks remarks;
     size_t printed, pages, failed;
 
     pthread_mutex_t lock;
@@ -440,25 +442,33 @@ static void store(struct reader *r, const struct item *item)
         ocr_warning("%s: not kept: %s", item->path, err.text);
 }
 
+static void print_error(struct reader *r, const char *name,
+                        const struct ocr_err *err)
+{
+    struct ocr_queue_stats stats;
+
+    ocr_queue_stats(r->queue, &stats);
+    /* What the queue has said once is not said again for every file. */
+    if (err->kind == OCR_KIND_GONE && !strcmp(err->text, stats.trouble))
+        ocr_error("%s: not read (%s)", name, ocr_kind_name(err->kind));
+    else if (err->kind)
+        ocr_error("%s: %s (%s)", name, err->text, ocr_kind_name(err->kind));
+    else
+        ocr_error("%s: %s", name, err->text);
+    r->failed++;
+}
+
 static void print(struct reader *r, struct item *item)
 {
     const bool input = !strcmp(item->path, "-");
     const char *name = input ? "standard input" : item->path;
 
     ocr_progress_clear(&r->progress);
-    if (item->err.kind)
-        ocr_error("%s: %s (%s)", name, item->err.text,
-                  ocr_kind_name(item->err.kind));
-    else if (item->err.code)
-        ocr_error("%s: %s", name, item->err.text);
     if (item->err.code) {
-        r->failed++;
+        print_error(r, name, &item->err);
         return;
     }
-    if (item->flags & OCR_TEXT_LOOP)
-        ocr_warning("%s: the output repeated itself and was ended", name);
-    if (item->flags & OCR_TEXT_CUT)
-        ocr_warning("%s: the text was too long and was cut", name);
+    ocr_remarks_say(&r->remarks, name, item->flags);
     fwrite(item->text, 1, item->len, stdout);
     fflush(stdout);
 }
@@ -589,6 +599,16 @@ static void close_reader(struct reader *r)
     pthread_mutex_destroy(&r->lock);
 }
 
+/* 2 if no file can be read like this: a model that is none, a language that is
+ * not installed. */
+static int status_of(struct reader *r)
+{
+    struct ocr_queue_stats stats;
+
+    ocr_queue_stats(r->queue, &stats);
+    return !r->failed ? 0 : stats.refused ? 2 : 1;
+}
+
 int cmd_read(int argc, char **argv)
 {
     struct reader r = {.connected = false};
@@ -606,7 +626,7 @@ int cmd_read(int argc, char **argv)
     } else {
         read_all(&r);
         ocr_progress_clear(&r.progress);
-        status = r.failed ? 1 : 0;
+        status = status_of(&r);
     }
     close_reader(&r);
     ocr_options_release(&r.options);

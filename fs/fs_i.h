@@ -31,6 +31,7 @@
 #include "engine/content.h"
 #include "engine/queue.h"
 #include "fs/fs.h"
+#include "fs/remarks.h"
 
 #include <fuse_lowlevel.h>
 #include <pthread.h>
@@ -478,6 +479,7 @@ struct listed_failure {
 };
 
 struct stats {
+    struct ocr_remarks remarks;
     pthread_mutex_t lock;
     /* Guarded by lock. */
     uint64_t opens, quick, refused, interrupted;

@@ -275,8 +275,7 @@ static int check_control(const char *text, struct ocr_err *err)
     return 0;
 }
 
-/* The user's, malloc'd; the account's if HOME is not set (systemd). */
-static char *home_folder(void)
+char *ocr_home_folder(void)
 {
     const char *home = getenv("HOME");
     const struct passwd *account;
@@ -298,7 +297,7 @@ static char *absolute(const char *text, const struct origin *from,
     if (!*text || text[0] == '/')
         return strdup(text);
     if (text[0] == '~' && (text[1] == '/' || !text[1])) {
-        base = home_folder();
+        base = ocr_home_folder();
         text += text[1] ? 2 : 1;
     } else if (from->file) {
         ocr_err_set(err, -EINVAL, "'%s' must begin with / or ~/", text);
@@ -728,7 +727,7 @@ int ocr_options_load(struct ocr_options *o, struct ocr_err *err)
         return rc;
     if (xdg && xdg[0] == '/')
         rc = asprintf(&path, "%s/ocrfs/config", xdg);
-    else if ((home = home_folder()))
+    else if ((home = ocr_home_folder()))
         rc = asprintf(&path, "%s/.config/ocrfs/config", home);
     free(home);
     if (rc < 0)

@@ -35,12 +35,13 @@ enum {
 /* Strings are owned by the struct and never NULL ("" means not set). */
 struct ocr_options {
     /* Recogniser */
-    char *engine;    /* auto, lighton, tesseract, null[:ARGS], later http */
-    char *lang;      /* "eng", "eng+deu" */
-    char *device;    /* auto, cpu, cuda:0 */
-    char *model;     /* folder of a model; "" after ocr_options_settle: none */
-    char *tables;    /* pipe, html */
-    char *precision; /* bf16, fp16, fp32, int8 */
+    char *engine;     /* auto, lighton, tesseract, null[:ARGS], later http */
+    char *lang;       /* "eng", "eng+deu" */
+    char *device;     /* auto, cpu, cuda:0 */
+    char *model;      /* folder of a model; "" after ocr_options_settle: none */
+    bool model_found; /* by settle; false: named, or none */
+    char *tables;     /* pipe, html */
+    char *precision;  /* bf16, fp16, fp32, int8 */
     uint64_t gpu_memory;  /* bytes, 0: what the pages need */
     char *patch_multiple; /* 28, 14 */
     unsigned max_tokens;  /* a page */
@@ -101,10 +102,18 @@ int ocr_options_apply_list(struct ocr_options *o, const char *list,
 int ocr_options_apply_args(struct ocr_options *o, int *argc, char **argv,
                            struct ocr_err *err);
 
-/* Looks for a model if one may be used and none is named: the first of
- * $OCRFS_MODEL, the folders in $XDG_DATA_HOME/ocrfs/models and in
- * /usr/share/ocrfs/models. Call once, after all options are known. */
+/* Looks for a model if one may be used and none is named: $OCRFS_MODEL, which
+ * counts as named, else the first folder with a config.json in
+ * $XDG_DATA_HOME/ocrfs/models or in /usr/share/ocrfs/models. Call once, after
+ * all options are known. */
 int ocr_options_settle(struct ocr_options *o, struct ocr_err *err);
+
+/* Appends where settle looks and what is there, for people. */
+void ocr_options_model_places(struct ocr_buf *out);
+
+/* The user's home, malloc'd; the account's if HOME is not set (systemd); NULL
+ * if there is none. */
+char *ocr_home_folder(void);
 
 /* Which recogniser `engine` means: for auto lighton if there is a model, else
  * tesseract; else engine without its arguments. Borrowed from o or static. */

@@ -4,6 +4,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -539,6 +541,16 @@ static void store(struct ocr_fs *fs, const struct ocr_job_key *job,
         stats_cache_trouble(&fs->stats, &err);
 }
 
+static void remark(struct ocr_fs *fs, const char *label, unsigned flags)
+{
+    char name[2 * PATH_MAX];
+
+    if (!flags)
+        return;
+    snprintf(name, sizeof name, "%s/%s", fs->config.source, label);
+    ocr_remarks_say(&fs->stats.remarks, name, flags);
+}
+
 void reading_job_finished(void *arg, const struct ocr_job_key *key,
                           const char *label, const struct ocr_result *result)
 {
@@ -548,8 +560,10 @@ void reading_job_finished(void *arg, const struct ocr_job_key *key,
         return;
     store(fs, key, result);
     stats_page(&fs->stats, result->kind == OCR_KIND_NONE, result->pages);
-    if (result->kind == OCR_KIND_NONE)
+    if (result->kind == OCR_KIND_NONE) {
+        remark(fs, label, result->flags);
         return;
+    }
     stats_fail(fs, result->kind, label,
                result->sentence ? result->sentence : "");
     if (!ocr_kind_is_verdict(result->kind))

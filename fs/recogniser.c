@@ -9,6 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
+enum {
+    MAX_TOKENS_LOADED = 4096,
+    MAX_TOKENS_EVER = 1 << 20
+};
+
 static bool is_engine(const struct ocr_options *o, const char *name)
 {
     return !strcmp(o->engine, name);
@@ -28,17 +33,24 @@ static bool reads_with_model(const struct ocr_options *o)
 
 void ocr_options_engine(const struct ocr_options *o, char *out, size_t size)
 {
-    char memory[32] = "";
+    char memory[32] = "", longer[32] = "";
 
+    if (!reads_with_model(o)) {
+        snprintf(out, size, "%s",
+                 is_engine(o, "auto") ? "tesseract" : o->engine);
+        return;
+    }
     if (o->gpu_memory)
         snprintf(memory, sizeof memory, ":memory=%ju",
                  (uintmax_t)o->gpu_memory);
-    if (reads_with_model(o))
-        snprintf(out, size, "lighton:precision=%s:patch_multiple=%s%s",
-                 o->precision, o->patch_multiple, memory);
-    else
-        snprintf(out, size, "%s",
-                 is_engine(o, "auto") ? "tesseract" : o->engine);
+    /* It is loaded for so many at least, and shared by all who ask for no
+     * more. */
+    if (o->max_tokens > MAX_TOKENS_LOADED)
+        snprintf(longer, sizeof longer, ":max_tokens=%u",
+                 o->max_tokens < MAX_TOKENS_EVER ? o->max_tokens
+                                                 : MAX_TOKENS_EVER);
+    snprintf(out, size, "lighton:precision=%s:patch_multiple=%s%s%s",
+             o->precision, o->patch_multiple, memory, longer);
 }
 
 void ocr_options_settings(const struct ocr_options *o, struct ocr_buf *out)
@@ -96,40 +108,86 @@ static char *model_in(const char *folder)
     return found;
 }
 
+/* The user's folder of models; false if the user has no home. */
+static bool user_folder(char *out, size_t size)
+{
+    const char *data = getenv("XDG_DATA_HOME");
+    char *home = NULL;
+    bool fits = false;
+
+    if (data && data[0] == '/')
+        fits = (size_t)snprintf(out, size, "%s/ocrfs/models", data) < size;
+    else if ((home = ocr_home_folder()))
+        fits = (size_t)snprintf(out, size, "%s/.local/share/ocrfs/models",
+                                home) < size;
+    free(home);
+    return fits;
+}
+
+static const char system_folder[] = "/usr/share/ocrfs/models";
+
 static char *find_model(void)
 {
-    const char *named = getenv("OCRFS_MODEL");
-    const char *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
     char folder[PATH_MAX];
-    char *found = NULL;
+    char *found = user_folder(folder, sizeof folder) ? model_in(folder) : NULL;
 
-    if (named && named[0] == '/' && is_model(named))
-        return strdup(named);
-    if (data && data[0] == '/')
-        snprintf(folder, sizeof folder, "%s/ocrfs/models", data);
-    else
-        snprintf(folder, sizeof folder, "%s/.local/share/ocrfs/models",
-                 home && home[0] == '/' ? home : "");
-    found = model_in(folder);
-    return found ? found : model_in("/usr/share/ocrfs/models");
+    return found ? found : model_in(system_folder);
+}
+
+static void say_place(struct ocr_buf *out, const char *folder)
+{
+    char *found = model_in(folder);
+
+    ocr_buf_printf(out, ", %s (%s)", folder,
+                   found                       ? strrchr(found, '/') + 1
+                   : access(folder, F_OK) == 0 ? "no folder with a config.json"
+                                               : "is not there");
+    free(found);
+}
+
+void ocr_options_model_places(struct ocr_buf *out)
+{
+    const char *named = getenv("OCRFS_MODEL");
+    char folder[PATH_MAX];
+
+    ocr_buf_printf(out, "$OCRFS_MODEL (%s)",
+                   named && *named ? named : "not set");
+    if (user_folder(folder, sizeof folder))
+        say_place(out, folder);
+    say_place(out, system_folder);
+}
+
+static int no_model(struct ocr_err *err)
+{
+    struct ocr_buf places;
+    int rc;
+
+    ocr_buf_init(&places, 4 * PATH_MAX);
+    ocr_options_model_places(&places);
+    rc = ocr_err_set(err, -ENOENT,
+                     "engine=lighton needs a model: name its folder with "
+                     "model=DIR; there is none at %s",
+                     places.failed ? "the usual places" : places.data);
+    ocr_buf_release(&places);
+    return rc;
 }
 
 int ocr_options_settle(struct ocr_options *o, struct ocr_err *err)
 {
+    const char *named = getenv("OCRFS_MODEL");
     char *found;
 
     if (o->model[0] || !(is_engine(o, "auto") || is_engine(o, "lighton")))
         return 0;
-    found = find_model();
-    if (found) {
-        free(o->model);
-        o->model = found;
-        return 0;
-    }
-    if (is_engine(o, "auto"))
-        return 0;
-    return ocr_err_set(err, -ENOENT,
-                       "engine=lighton needs a model: name its folder with "
-                       "model=DIR, or put it into "
-                       "~/.local/share/ocrfs/models");
+    if (named && *named && named[0] != '/')
+        return ocr_err_set(err, -EINVAL,
+                           "OCRFS_MODEL=%s: the folder must begin with /",
+                           named);
+    found = named && *named ? strdup(named) : find_model();
+    if (!found)
+        return is_engine(o, "auto") ? 0 : no_model(err);
+    free(o->model);
+    o->model = found;
+    o->model_found = true;
+    return 0;
 }

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -67,6 +68,20 @@ int ocr_close(int fd)
         close(fd);
     errno = saved;
     return -1;
+}
+
+uint64_t ocr_memory_available(void)
+{
+    FILE *file = fopen("/proc/meminfo", "re");
+    unsigned long long kib = 0;
+    char line[128];
+
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "MemAvailable: %llu", &kib) == 1)
+            break;
+    if (file)
+        fclose(file);
+    return (uint64_t)kib << 10;
 }
 
 int64_t ocr_now_ms(void)

@@ -26,6 +26,10 @@ int ocr_memfd_seal(int fd, struct ocr_err *err);
 /* Closes if >= 0; errno is kept; always -1, so: fd = ocr_close(fd). */
 int ocr_close(int fd);
 
+/* Bytes of memory that programs can get now without swapping, 0 if that is
+ * not known. */
+uint64_t ocr_memory_available(void);
+
 /* CLOCK_MONOTONIC, for all time-outs. */
 int64_t ocr_now_ms(void);
 

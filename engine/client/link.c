@@ -303,12 +303,14 @@ static void got_ready(struct ocr_queue *q, const struct ocr_message *m)
     char version[sizeof s->version];
 
     at = take_line(at, s->device, sizeof s->device);
-    take_line(at, s->version, sizeof s->version);
+    at = take_line(at, s->version, sizeof s->version);
+    take_line(at, s->details, sizeof s->details);
     s->capacity = (unsigned)(m->value ? m->value : 1);
     memcpy(fingerprint, s->fingerprint, sizeof fingerprint);
     memcpy(device, s->device, sizeof device);
     memcpy(version, s->version, sizeof version);
     q->failures = 0;
+    s->refused = false;
     set_trouble(q, "");
     set_state(q, OCR_ENGINE_READY);
     if (!q->hooks.ready)
@@ -394,6 +396,7 @@ static void got_connection_error(struct ocr_queue *q,
     char why[512];
 
     snprintf(why, sizeof why, "%.511s", m->payload);
+    q->stats.refused = true;
     while (q->running.last) {
         struct ocr_job *job = q->running.last;
 

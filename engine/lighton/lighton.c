@@ -1,5 +1,6 @@
 #include "engine/lighton/lighton_i.h"
 
+#include "engine/base/io.h"
 #include "engine/base/log.h"
 #include "engine/base/setting.h"
 #include "engine/gpu/gpu.h"
@@ -36,7 +37,8 @@ struct arguments {
     enum ocr_precision precision;
     uint32_t multiple;       /* 0: patch * merge */
     unsigned slots, threads; /* 0: the backend's */
-    uint64_t memory;         /* bytes; 0: what the slots need */
+    uint64_t memory;         /* bytes of a GPU; 0: what the slots need */
+    uint32_t max_tokens;
 };
 
 static int take_number(const char *text, uint32_t least, uint32_t most,
@@ -95,6 +97,8 @@ static int take_argument(struct arguments *a, char *word, struct ocr_err *err)
         return take_number(value, 1, SLOTS_MAX, &a->slots, err);
     if (!strcmp(word, "memory"))
         return take_size(value, &a->memory, err);
+    if (!strcmp(word, "max_tokens"))
+        return take_number(value, 1, 1 << 20, &a->max_tokens, err);
     if (!strcmp(word, "threads"))
         return take_number(value, 1, 1024, &a->threads, err);
     return ocr_err_set(err, -EINVAL, "lighton has no argument %s", word);
@@ -129,6 +133,7 @@ static void describe(struct ocr_backend_config *config,
                      const struct ocr_recogniser *r, const struct arguments *a)
 {
     const struct ocr_model *m = &r->folder->model;
+    const bool on_cpu = r->ops == &ocr_backend_cpu;
     const uint32_t edge = r->folder->config.longest_edge;
     const uint32_t across = (edge + r->multiple - 1) / r->multiple *
                             (r->multiple / m->vision.patch);
@@ -137,14 +142,14 @@ static void describe(struct ocr_backend_config *config,
         .device = r->device,
         .precision = a->precision,
         .threads = a->threads,
-        .slots = a->slots                     ? a->slots
-                 : r->ops == &ocr_backend_cpu ? CPU_SLOTS
-                                              : SLOTS_MAX,
-        .memory = a->memory,
+        .slots = a->slots ? a->slots
+                 : on_cpu ? CPU_SLOTS
+                          : SLOTS_MAX,
+        .memory = on_cpu ? ocr_memory_available() : a->memory,
         .max_patches = across * across,
         .prompt_tokens =
             across * across / (m->projector.merge * m->projector.merge) + 64,
-        .max_tokens = TOKENS_DEFAULT,
+        .max_tokens = a->max_tokens,
         .log = log_line,
     };
     if (config->prompt_tokens + config->max_tokens > m->text.max_positions)
@@ -226,7 +231,8 @@ static int open_model(struct ocr_recogniser *r,
                       const struct ocr_recogniser_config *config,
                       struct ocr_err *err)
 {
-    struct arguments a = {.precision = OCR_PRECISION_BF16};
+    struct arguments a = {.precision = OCR_PRECISION_BF16,
+                          .max_tokens = TOKENS_DEFAULT};
     int rc;
 
     if (!config->model[0])
@@ -295,6 +301,20 @@ static unsigned lighton_capacity(struct ocr_recogniser *r)
 static const char *lighton_device(struct ocr_recogniser *r)
 {
     return r->device;
+}
+
+static void lighton_describe(struct ocr_recogniser *r, char *out, size_t size)
+{
+    const struct ocr_backend_plan *p = &r->plan;
+    const unsigned long long weights = p->weight_bytes >> 20,
+                             work = p->workspace_bytes >> 20,
+                             kv = p->kv_bytes >> 20;
+
+    snprintf(out, size,
+             "%s, %s; %llu MiB (weights %llu, workspace %llu, KV "
+             "%llu) for %u page%s at once",
+             precisions[r->precision].name, p->device, weights + work + kv,
+             weights, work, kv, p->slots, p->slots == 1 ? "" : "s");
 }
 
 static int lighton_fingerprint(struct ocr_recogniser *r, const char *settings,
@@ -400,6 +420,7 @@ const struct ocr_recogniser_ops ocr_recogniser_lighton = {
     .open = lighton_open,
     .capacity = lighton_capacity,
     .device = lighton_device,
+    .describe = lighton_describe,
     .fingerprint = lighton_fingerprint,
     .submit = lighton_submit,
     .cancel = lighton_cancel,

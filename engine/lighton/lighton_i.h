@@ -45,6 +45,7 @@ struct lighton_page {
     uint32_t width, height;
     struct ocr_ids prompt;
     uint32_t max_tokens;
+    bool lowered; /* max_tokens is less than what was asked for */
     struct ocr_sampler sampler;
 
     unsigned slot;

@@ -103,9 +103,8 @@ static int prepare_limit(struct ocr_recogniser *r, struct lighton_page *p,
                            "the page takes %u tokens before the first word, "
                            "and there is room for %u",
                            used, held);
-    p->max_tokens = asked < 1                       ? 1
-                    : asked > (double)(held - used) ? held - used
-                                                    : (uint32_t)asked;
+    p->lowered = asked > (double)(held - used);
+    p->max_tokens = p->lowered ? held - used : asked < 1 ? 1 : (uint32_t)asked;
     return 0;
 }
 
@@ -168,7 +167,7 @@ void page_finish(struct ocr_recogniser *r, struct lighton_page *p,
         ocr_detokenizer_add(&d, p->ids.id[i], &text);
     ocr_detokenizer_finish(&d, &text);
     p->result.text = ocr_buf_detach(&text, &p->result.len);
-    p->result.flags = flags;
+    p->result.flags = flags | (p->lowered ? OCR_TEXT_LOWERED : 0);
     if (!p->result.text)
         page_fail(p, OCR_KIND_FAILED, "no memory for the text");
 }

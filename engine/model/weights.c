@@ -77,6 +77,12 @@ static int check_entry(struct ocr_weights *w, int dir, const char *tensor,
     s = shard_find(w, name);
     if (!s) {
         rc = shard_open(w, dir, name, err);
+        if (rc == -ENOENT) {
+            ocr_err_clear(err);
+            ocr_err_set(err, rc,
+                        "%s: tensor %.120s should be in %.80s: No such file",
+                        INDEX, tensor, name);
+        }
         if (rc)
             return rc;
         s = &w->shard[w->count - 1];

@@ -101,7 +101,7 @@ void client_greet(struct server *s, struct client *c)
 {
     struct ocr_err err = OCR_ERR_INIT;
     struct ocr_message m = {.type = OCR_MSG_READY};
-    char fingerprint[200], payload[400];
+    char fingerprint[200], details[256] = "", payload[800];
 
     if (!c->hello || c->ready_sent || s->load == LOAD_RUNNING)
         return;
@@ -114,8 +114,10 @@ void client_greet(struct server *s, struct client *c)
         client_error(c, 0, 0, OCR_KIND_GONE, err.text);
         return;
     }
-    snprintf(payload, sizeof payload, "%s\n%s\n%s %s", fingerprint,
-             s->ops->device(s->recogniser), s->ops->name, OCR_VERSION);
+    if (s->ops->describe)
+        s->ops->describe(s->recogniser, details, sizeof details);
+    snprintf(payload, sizeof payload, "%s\n%s\n%s %s\n%s", fingerprint,
+             s->ops->device(s->recogniser), s->ops->name, OCR_VERSION, details);
     /* Each client may fill the recogniser and have as much again decoded
      * ahead; who is served first is decided page by page. */
     m.value = (uint64_t)2 * s->capacity;

@@ -3,6 +3,7 @@
  * Threads: a page is QUEUED by the main thread, RUNNING while one worker has
  * it, DONE until next() takes it away. All under `lock`; `cancel` of a page
  * is read by libtesseract while it runs, so it is atomic. */
+#include "engine/base/io.h"
 #include "engine/recogniser.h"
 #include "engine/tesseract/tesseract_i.h"
 
@@ -64,23 +65,9 @@ static void stay_alone(void)
 
 /* ---- how many workers ---- */
 
-static unsigned long long available_mib(void)
-{
-    FILE *f = fopen("/proc/meminfo", "re");
-    unsigned long long kib = 0;
-    char line[128];
-
-    while (f && fgets(line, sizeof(line), f))
-        if (sscanf(line, "MemAvailable: %llu", &kib) == 1)
-            break;
-    if (f)
-        fclose(f);
-    return kib / 1024;
-}
-
 static unsigned count_workers(void)
 {
-    unsigned long long fit = available_mib() / WORKER_MIB;
+    unsigned long long fit = (ocr_memory_available() >> 20) / WORKER_MIB;
     unsigned cores = 1;
     cpu_set_t set;
 

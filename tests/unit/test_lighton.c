@@ -183,6 +183,39 @@ static void a_limit_of_tokens_cuts_and_says_so(void **state)
     close_it(r);
 }
 
+static void more_tokens_than_positions_are_said(void **state)
+{
+    struct ocr_recogniser *r = open_it("");
+    struct ocr_recogniser *longer = open_it("max_tokens=6000");
+    unsigned flags = 0;
+    char *a = read_alone(r, "page-01-280x56", "max_tokens=100000\n", &flags);
+    char *b;
+
+    (void)state;
+    assert_int_equal(flags, OCR_TEXT_LOWERED);
+    b = read_alone(longer, "page-01-280x56", "max_tokens=6000\n", &flags);
+    assert_int_equal(flags, 0);
+    assert_string_equal(a, b);
+    free(a);
+    free(b);
+    close_it(r);
+    close_it(longer);
+}
+
+static void it_says_what_it_works_with(void **state)
+{
+    struct ocr_recogniser *r = open_it("slots=2:precision=int8:threads=1");
+    char text[256];
+
+    (void)state;
+    ops->describe(r, text, sizeof text);
+    assert_non_null(strstr(text, "int8"));
+    assert_non_null(strstr(text, "1 thread;"));
+    assert_non_null(strstr(text, "MiB (weights "));
+    assert_non_null(strstr(text, "2 pages at once"));
+    close_it(r);
+}
+
 static void sampling_repeats_for_a_page(void **state)
 {
     static const char settings[] = "temperature=2\ntop_p=1\n"
@@ -291,6 +324,8 @@ int main(void)
         cmocka_unit_test(the_device_auto_always_reads),
         cmocka_unit_test(pages_beside_each_other_read_as_if_alone),
         cmocka_unit_test(a_limit_of_tokens_cuts_and_says_so),
+        cmocka_unit_test(more_tokens_than_positions_are_said),
+        cmocka_unit_test(it_says_what_it_works_with),
         cmocka_unit_test(sampling_repeats_for_a_page),
         cmocka_unit_test(a_cancelled_page_ends_and_the_others_go_on),
         cmocka_unit_test(it_closes_with_pages_in_it),

@@ -343,6 +343,11 @@ static void a_model_changes_recogniser_and_settings(void **state)
     assert_string_equal(ocr_options_recogniser(&o), "lighton");
     ocr_options_engine(&o, engine, sizeof engine);
     assert_string_equal(engine, "lighton:precision=int8:patch_multiple=28");
+    accepts("max_tokens=5000");
+    ocr_options_engine(&o, engine, sizeof engine);
+    assert_string_equal(
+        engine, "lighton:precision=int8:patch_multiple=28:max_tokens=5000");
+    accepts("max_tokens=4096");
     ocr_options_settings(&o, &text);
     assert_string_equal(text.data,
                         "max_tokens=4096\npatch_multiple=28\nprecision=int8\n"
@@ -370,6 +375,7 @@ static void make_model(const char *folder, const char *name)
 static void a_model_is_found_where_models_are(void **state)
 {
     char data[] = "/tmp/ocrfs-data-XXXXXX", path[300], command[300];
+    struct ocr_buf places;
 
     (void)state;
     assert_non_null(mkdtemp(data));
@@ -397,6 +403,21 @@ static void a_model_is_found_where_models_are(void **state)
     setenv("OCRFS_MODEL", path, 1);
     assert_int_equal(ocr_options_settle(&o, &err), 0);
     assert_string_equal(o.model, path);
+    assert_true(o.model_found);
+    /* What is named counts, even if it is no model: its loader says why. */
+    accepts("model=");
+    setenv("OCRFS_MODEL", "/nowhere/at/all", 1);
+    assert_int_equal(ocr_options_settle(&o, &err), 0);
+    assert_string_equal(o.model, "/nowhere/at/all");
+    accepts("model=");
+    setenv("OCRFS_MODEL", "models/mine", 1);
+    assert_int_equal(ocr_options_settle(&o, &err), -EINVAL);
+    ocr_err_clear(&err);
+    ocr_buf_init(&places, 1 << 16);
+    ocr_options_model_places(&places);
+    assert_non_null(strstr(places.data, "$OCRFS_MODEL (models/mine)"));
+    assert_non_null(strstr(places.data, "/ocrfs/models (a), /usr/share"));
+    ocr_buf_release(&places);
     unsetenv("OCRFS_MODEL");
     unsetenv("XDG_DATA_HOME");
     snprintf(command, sizeof command, "rm -r %s", data);
