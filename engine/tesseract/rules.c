@@ -5,6 +5,10 @@
 
 #include <string.h>
 
+enum {
+    PALE = 220 /* darker than this is ink, if it is a hairline */
+};
+
 /* Long thin runs of ink in one direction, as a mask. The ink is widened a
  * little first: a rule that is not quite level steps by a pixel. */
 static PIX *find_lines(PIX *ink, int length, int thick, bool across)
@@ -51,10 +55,10 @@ static void erase(struct tess_image *image, PIX *lines, bool across)
     pixDestroy(&wide);
 }
 
-static void remove_lines(struct tess_image *image, float length, float thick,
-                         bool across)
+static void remove_lines(struct tess_image *image, PIX *ink, float length,
+                         float thick, bool across)
 {
-    PIX *lines = find_lines(image->ink, (int)(length * image->xh),
+    PIX *lines = find_lines(ink, (int)(length * image->xh),
                             2 + (int)(thick * image->xh), across);
 
     if (!lines)
@@ -62,6 +66,19 @@ static void remove_lines(struct tess_image *image, float length, float thick,
     remember(image->rules, lines);
     erase(image, lines, across);
     pixDestroy(&lines);
+}
+
+/* A hairline that was turned or scaled is paler than type, and of what is so
+ * pale only the longest and thinnest is one. */
+static void remove_hairlines(struct tess_image *image)
+{
+    PIX *pale = pixThresholdToBinary(image->gray, PALE);
+
+    if (!pale)
+        return;
+    remove_lines(image, pale, 12, 0.1f, true);
+    remove_lines(image, pale, 12, 0.1f, false);
+    pixDestroy(&pale);
 }
 
 /* Share of ink in a part of the page. */
@@ -259,8 +276,9 @@ void tess_rules_remove(struct tess_image *image)
     if (blobs)
         take_ticks(image, blobs);
     boxaDestroy(&blobs);
-    remove_lines(image, 5, 0.45f, true);
-    remove_lines(image, 4, 0.45f, false);
+    remove_lines(image, image->ink, 5, 0.45f, true);
+    remove_lines(image, image->ink, 4, 0.45f, false);
+    remove_hairlines(image);
     remove_slivers(image);
     remove_dust(image);
 }

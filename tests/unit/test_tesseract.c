@@ -101,6 +101,26 @@ static void light_or_pale_type_is_read(void **state)
     assert_reads("formats/content-low-contrast.png", "OCRFS 2026\n");
 }
 
+/* A receipt that is not level, pale rules between its lines. */
+static void hairlines_are_no_text(void **state)
+{
+    static const char *const amounts[] = {"86,64",  "63,73", "23,02", "36,66",
+                                          "44,38",  "52,01", "44,17", "24,74",
+                                          "81,28",  "11,12", "89,25", "56,19",
+                                          "485,82", "59,82", "62,53", "210,05"};
+    struct ocr_recognised result = read_one("hairlines.jpg", "lang=eng\n");
+    const char *at;
+
+    (void)state;
+    assert_non_null(result.text);
+    at = result.text;
+    for (size_t i = 0; i < sizeof amounts / sizeof *amounts; i++)
+        if (!strstr(at, amounts[i]))
+            fail_msg("%s is not in:\n%s", amounts[i], at);
+    assert_null(strstr(at, "\n\no\n"));
+    free(result.text);
+}
+
 static void no_text_is_invented(void **state)
 {
     (void)state;
@@ -243,6 +263,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_is_read_whichever_way_it_lies),
         cmocka_unit_test(light_or_pale_type_is_read),
+        cmocka_unit_test(hairlines_are_no_text),
         cmocka_unit_test(no_text_is_invented),
         cmocka_unit_test(a_missing_language_names_its_package),
         cmocka_unit_test(a_language_is_no_path),
