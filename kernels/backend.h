@@ -95,11 +95,12 @@ struct ocr_backend_plan {
 
 /* How ids are chosen. Temperature 0: the largest logit, the lowest id among
  * equals. Else the logits are divided by the temperature; ids less likely than
- * 2^-32 of the best are left out; of the others, ordered by probability and
- * then by id, the first whose sum reaches top_p are kept, and a number drawn
- * evenly from 0..1 chooses among them in that order. The number is the first
- * word of Philox4x32-10 with counter {position, 0, page_hash, page_hash >> 32}
- * and key {seed, seed >> 32}, without its lowest 8 bits, times 2^-24. */
+ * e^-22.18, some 2^-32, of the best are left out; of the others, ordered by
+ * probability and then by id, the first whose sum reaches top_p are kept, and a
+ * number drawn evenly from 0..1 chooses among them in that order. The number is
+ * the first word of Philox4x32-10 with counter {position, 0, page_hash,
+ * page_hash >> 32} and key {seed, seed >> 32}, without its lowest 8 bits, times
+ * 2^-24. */
 struct ocr_sampler {
     float temperature;
     float top_p;              /* 1: all */

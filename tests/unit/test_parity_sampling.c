@@ -1,4 +1,5 @@
 /* Which id is taken, judged by the logits that the backend shows. */
+#include "kernels/cpu/ops.h"
 #include "tests/unit/counter.h"
 #include "tests/unit/parity_help.h"
 
@@ -106,6 +107,47 @@ static void penalty_covers_generated_ids_only(void **state)
     sheet_free(&sheet);
 }
 
+/* Ids that the rule does not draw from the logits that were shown, with the
+ * position of the first id moved by `shift`. */
+static unsigned undrawn(const struct sheet *sheet, uint32_t shift)
+{
+    const struct ocr_sampler *how = &sheet->sampler;
+    const uint32_t vocab = model->model.text.vocab;
+    void *scratch = malloc(ocr_op_sample_scratch(vocab));
+    unsigned wrong = 0;
+
+    assert_non_null(scratch);
+    for (uint32_t k = 0; k < sheet->count; k++)
+        wrong += sheet->ids[k] !=
+                 ocr_op_sample(sheet->logits + (size_t)k * vocab, vocab,
+                               how->temperature, how->top_p,
+                               ocr_op_philox(how->seed, how->page_hash,
+                                             sheet->prompt_len + shift + k),
+                               scratch);
+    free(scratch);
+    return wrong;
+}
+
+static void random_ids_follow_seed_page_and_position(void **state)
+{
+    const struct ocr_sampler sampler = {.temperature = 1.5F,
+                                        .top_p = 0.9F,
+                                        .seed = 0x123456789abcdef0,
+                                        .page_hash = 0xfedcba9876543210};
+    struct sheet sheet = read_with(sampler, NULL, 0);
+
+    (void)state;
+    assert_int_equal(sheet.count, COUNT);
+    assert_int_equal(undrawn(&sheet, 0), 0);
+    assert_true(undrawn(&sheet, 1) > COUNT / 4);
+    sheet.sampler.seed ^= (uint64_t)1 << 63;
+    assert_true(undrawn(&sheet, 0) > COUNT / 4);
+    sheet.sampler.seed = sampler.seed;
+    sheet.sampler.page_hash ^= (uint64_t)1 << 63;
+    assert_true(undrawn(&sheet, 0) > COUNT / 4);
+    sheet_free(&sheet);
+}
+
 static void a_stop_id_ends_the_page_and_is_left_out(void **state)
 {
     struct sheet all = read_with((struct ocr_sampler){0}, NULL, 0);
@@ -146,6 +188,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_best_id_is_taken),
         cmocka_unit_test(penalty_covers_generated_ids_only),
+        cmocka_unit_test(random_ids_follow_seed_page_and_position),
         cmocka_unit_test(a_stop_id_ends_the_page_and_is_left_out),
     };
 
