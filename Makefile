@@ -153,6 +153,7 @@ build/reference/bin/python: tests/reference/requirements.txt
 	python3 -m venv build/reference && build/reference/bin/pip install -q -r $< && touch $@
 golden: $(REFERENCE) ## make tests/data/golden again, with transformers and float64
 	$(REFERENCE) tests/reference/tokenizer.py
+	$(REFERENCE) tests/reference/sampling.py
 	$(REFERENCE) tests/reference/make_goldens.py
 mutants: ## put faults into the forward pass, one by one: each must fail a test
 	$Qpython3 tests/mutants.py
