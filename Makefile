@@ -9,8 +9,12 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo 0.1)
 PREFIX  ?= /usr/local
 CC      ?= cc
 NVCC    ?= $(shell command -v nvcc)
-# CUDA=0 builds without the GPU plugin.
+# CUDA=0 builds without the GPU plugin. CUDA_ARCHS: the GPUs it gets code for;
+# others make their own from compute_80 when they load it. One is enough for
+# oneself (90a: H100, H200).
 CUDA    ?= $(if $(NVCC),1,0)
+CUDA_ARCHS ?= 80 86 89 90a 100 120
+CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 # SAN=address,undefined or SAN=thread; WERROR=1 (CI); V=1 shows the commands.
 SAN     ?=
 WERROR  ?= 0
@@ -52,6 +56,7 @@ SERVER  := $(SHARED) $(wildcard engine/image/*.c engine/finish/*.c engine/gpu/*.
            $(if $(MODEL),$(wildcard engine/model/*.c engine/lighton/*.c)) $(KERNELS)
 PLUGIN  := $(BASE) $(wildcard engine/tesseract/*.c)
 FS      := $(wildcard fs/*.c)
+GPU     := $(if $(and $(call yes,$(CUDA)),$(if $(SAN),,1)),$(BASE) $(wildcard kernels/*.c kernels/cuda/*.c kernels/cuda/*.cu))
 UNIT    := $(patsubst %.c,$(OUT)/%,$(wildcard tests/unit/test_*.c))
 TOOLS   := $(patsubst %.c,$(OUT)/%,$(wildcard tests/tools/*.c))
 MOUNT   := $(wildcard tests/mount/test_*.py)
@@ -59,7 +64,7 @@ MOUNT   := $(wildcard tests/mount/test_*.py)
 VERSIONED := $(call obj,$(shell grep -rlw OCR_VERSION --include='*.c' $(SOURCES)))
 # Everything but the two main()s, for the unit tests.
 TESTED  := $(sort $(filter-out fs/main.c engine/server/main.c, \
-             $(CLIENT) $(SERVER) $(FS) $(wildcard engine/tesseract/*.c)))
+             $(CLIENT) $(SERVER) $(FS) $(wildcard engine/tesseract/*.c) kernels/cuda/plan.c))
 
 XXH_LIBS  := $(if $(XXHASH),$(call pkg,--libs libxxhash))
 MODEL_LIBS := $(if $(MODEL),$(call pkg,--libs $(MODEL_PKGS)))
@@ -86,6 +91,12 @@ $(OUT)/ocrfs-engine: $(call obj,$(SERVER))
 $(OUT)/ocrfs-tesseract.so: $(call obj,$(PLUGIN))
 	@echo "  LD    $@"
 	$Q$(CC) $(ALL_SO) $^ $(call pkg,--libs $(TESS_PKGS)) -lm $(LDLIBS) -o $@
+# Its only symbol is the one that is looked up; nothing of CUDA is needed to
+# load it.
+$(OUT)/ocrfs-cuda.so: $(call obj,$(GPU))
+	@echo "  LD    $@"
+	$Q$(CC) $(ALL_SO) -Wl,--version-script=kernels/cuda/exports.map $^ $(CUDA_HOME)/lib64/libcudart_static.a \
+	    -ldl -lrt -lm $(LDLIBS) -o $@
 # An archive, so that a test links only what it needs.
 $(OUT)/tested.a: $(call obj,$(TESTED))
 	$Q$(RM) $@ && $(AR) rcs $@ $^
@@ -104,12 +115,24 @@ $(OUT)/tests/tools/ocr-model: TOOL_LIBS = $(IMG_LIBS) $(call pkg,--libs $(MODEL_
 $(OUT)/fs/%.c.o $(OUT)/tests/%.c.o: CPP_PKGS = $(call pkg,--cflags fuse3)
 # Bits must not depend on what a compiler makes of a * b + c.
 $(OUT)/kernels/%.c.o: CPP_PKGS = -ffp-contract=off
+$(OUT)/kernels/cuda/%.c.o: CPP_PKGS = -ffp-contract=off -fvisibility=hidden \
+    -isystem $(CUDA_HOME)/include
 $(OUT)/engine/tesseract/%.c.o: CPP_PKGS = $(call pkg,--cflags $(TESS_PKGS))
 $(VERSIONED): CPP_VERSION = -DOCR_VERSION='"$(VERSION)"'
 $(VERSIONED): $(OUT)/version
 $(OUT)/%.c.o: %.c $(OUT)/flags
 	@mkdir -p $(@D) && echo "  CC    $<"
 	$Q$(CC) $(ALL_CPP) $(CPP_VERSION) $(CPP_PKGS) $(ALL_C) -MMD -MP -c $< -o $@
+
+# 90a has instructions of its own and needs the long spelling.
+NVCC_FLAGS = -O3 -std=c++17 -I. $(foreach a,$(CUDA_ARCHS),-gencode=arch=compute_$a,code=sm_$a) \
+    -gencode=arch=compute_80,code=compute_80 $(and $(call yes,$(WERROR)),-Werror all-warnings) \
+    -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra$(and $(call yes,$(WERROR)),$(comma)-Werror)
+$(OUT)/%.cu.o: %.cu $(OUT)/nvcc-flags
+	@mkdir -p $(@D) && echo "  NVCC  $<"
+	$Q$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
+$(OUT)/nvcc-flags: FORCE
+	@mkdir -p $(@D) && { echo '$(NVCC) $(NVCC_FLAGS)' | cmp -s - $@ || echo '$(NVCC) $(NVCC_FLAGS)' > $@; }
 
 # Touched only when their content changes: every object depends on the flags,
 # and those that name the version on it.
@@ -164,10 +187,12 @@ bench-model: $(OUT)/tests/tools/ocr-model $(OUT)/tests/tools/ocr-rates ## the pa
 	$QBUILD=$(OUT) tests/bench/model
 
 C_FILES = $(shell find $(SOURCES) tests -name '*.[ch]')
+TIDIED = $(filter-out $(if $(GPU),,kernels/cuda/%),$(filter %.c,$(C_FILES)))
 lint: ## check format and look for mistakes; every finding is an error
-	$Qclang-format --dry-run -Werror $(C_FILES)
-	$Qprintf '%s\n' $(filter %.c,$(C_FILES)) | xargs -P2 -n1 sh -c 'clang-tidy --quiet "$$1" -- \
-	    -std=c11 $(ALL_CPP) -DOCR_VERSION=\"\" $(call pkg,--cflags fuse3 $(TESS_PKGS))' tidy 2>/dev/null
+	$Qclang-format --dry-run -Werror $(C_FILES) $(wildcard kernels/cuda/*.cu kernels/cuda/*.cuh)
+	$Qprintf '%s\n' $(TIDIED) | xargs -P2 -n1 sh -c 'clang-tidy --quiet "$$1" -- \
+	    -std=c11 $(ALL_CPP) -DOCR_VERSION=\"\" -isystem $(CUDA_HOME)/include \
+	    $(call pkg,--cflags fuse3 $(TESS_PKGS))' tidy 2>/dev/null
 	$Qshellcheck .ci/run tests/*.sh
 	$Qpython3 -m compileall -q tests
 
@@ -183,7 +208,7 @@ ARROWS := fs:engine fs:engine/client fs:cache engine/client:engine \
 OWNERS := fs:fuse cache:sqlite3 engine/image:png engine/image:jpeglib engine/model:utf8proc \
     engine/tesseract:tesseract engine/tesseract:leptonica kernels/cuda:cuda kernels/cuda:cublas
 arrows: ## check who includes whom
-	$Qgrep -rnoE --include='*.[ch]' '^ *# *include [<"][^>"]+' $(SOURCES) | awk -F: \
+	$Qgrep -rnoE --include='*.[ch]' --include='*.cu' --include='*.cuh' '^ *# *include [<"][^>"]+' $(SOURCES) | awk -F: \
 	    -v arrows=' $(ARROWS) ' -v owners='$(OWNERS)' "$$ARROWS_AWK"
 define ARROWS_AWK
 function dir(p) { sub(/\/[^\/]*$$/, "", p); return p }
@@ -221,6 +246,8 @@ install: all ## install under $(DESTDIR)$(PREFIX)
 	install -Dm755 $(OUT)/ocrfs-engine $(DESTDIR)$(PREFIX)/libexec/ocrfs/ocrfs-engine
 	test ! -e $(OUT)/ocrfs-tesseract.so || install -Dm755 $(OUT)/ocrfs-tesseract.so \
 	    $(DESTDIR)$(PREFIX)/lib/ocrfs/ocrfs-tesseract.so
+	test ! -e $(OUT)/ocrfs-cuda.so || install -Dm755 $(OUT)/ocrfs-cuda.so \
+	    $(DESTDIR)$(PREFIX)/lib/ocrfs/ocrfs-cuda.so
 uninstall: ## remove what install put there
 	$(RM) $(DESTDIR)$(PREFIX)/bin/ocrfs
 	$(RM) -r $(DESTDIR)$(PREFIX)/libexec/ocrfs $(DESTDIR)$(PREFIX)/lib/ocrfs

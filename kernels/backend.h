@@ -133,6 +133,7 @@ struct ocr_taps {
     void (*layer)(void *arg, uint64_t page, unsigned layer,
                   const float *residual, uint32_t first, uint32_t rows,
                   uint32_t hidden);
+    bool direct; /* CUDA: every kernel is launched by itself, no graphs */
     bool hashes; /* events carry ocr_logits_hash of each step's logits */
     enum ocr_fault fault;
     uint64_t fault_page;

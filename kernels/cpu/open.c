@@ -1,5 +1,5 @@
 #include "kernels/cpu/cpu_i.h"
-#include "kernels/cpu/ops.h"
+#include "kernels/tables.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -382,42 +382,12 @@ static void pack_weights(struct ocr_backend *b, const struct ocr_model *m)
          (struct cpu_source){.part = {&m->text.embedding}});
 }
 
-static void fill_angle(float *cosine, float *sine, uint32_t position,
-                       float frequency)
+static void fill_tables(struct ocr_backend *b, const struct ocr_model *m)
 {
-    const float angle = (float)position * frequency;
-
-    *cosine = (float)cos(angle);
-    *sine = (float)sin(angle);
-}
-
-static int fill_tables(struct ocr_backend *b, const struct ocr_model *m,
-                       struct ocr_err *err)
-{
-    const uint32_t text = b->text.kv.head_dim / 2;
-    const uint32_t vision = b->vision.kv.head_dim / 4;
-    float *f = malloc((text + 2 * vision) * sizeof *f);
-
-    if (!f)
-        return ocr_err_set(err, -ENOMEM, "cpu: no memory for angles");
-    ocr_op_frequencies(f, 2 * text, m->text.rope_theta);
-    for (uint32_t p = 0; p < b->plan.slot_blocks * OCR_BLOCK_TOKENS; p++)
-        for (uint32_t i = 0; i < text; i++)
-            fill_angle(b->text_cosine + (size_t)p * text + i,
-                       b->text_sine + (size_t)p * text + i, p, f[i]);
-    ocr_op_frequencies(f, 4 * vision, m->vision.rope_theta);
-    /* Rows turn by the even entries, columns by the odd ones. */
-    for (uint32_t p = 0; p < 2 * b->grid; p++)
-        for (uint32_t i = 0; i < vision; i++)
-            fill_angle(b->vision_cosine + (size_t)p * vision + i,
-                       b->vision_sine + (size_t)p * vision + i, p % b->grid,
-                       f[2 * i + p / b->grid]);
-    for (int c = 0; c < 3; c++)
-        for (int i = 0; i < 256; i++)
-            b->pixel[c][i] =
-                ((float)(i * (1.0 / 255)) - m->image_mean[c]) / m->image_std[c];
-    free(f);
-    return 0;
+    ocr_table_text(b->text_cosine, b->text_sine, &m->text,
+                   b->plan.slot_blocks * OCR_BLOCK_TOKENS);
+    ocr_table_page(b->vision_cosine, b->vision_sine, &m->vision);
+    ocr_table_pixels(b->pixel, m);
 }
 
 static int check_shape(const struct cpu_tower *t, const char *name,
@@ -580,10 +550,10 @@ int cpu_open(struct ocr_backend *b, const struct ocr_model *model,
     rc = allocate_lists(b, err);
     rc = rc ? rc : plan_memory(b, model, err);
     rc = rc ? rc : allocate(b, model, err);
-    rc = rc ? rc : fill_tables(b, model, err);
     rc = rc ? rc : cpu_pool_new(&b->pool, b->config.threads, err);
     if (rc)
         return rc;
+    fill_tables(b, model);
     pack_weights(b, model);
     snprintf(b->plan.device, sizeof b->plan.device, "%s, %u thread%s",
              b->isa->name, b->config.threads,

@@ -1,5 +1,6 @@
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/cpu_i.h"
+#include "kernels/tables.h"
 
 #include <errno.h>
 #include <math.h>
@@ -17,8 +18,7 @@ void ocr_op_rmsnorm(float *y, const float *x, const float *g, uint32_t rows,
 
 void ocr_op_frequencies(float *out, uint32_t n, float theta)
 {
-    for (uint32_t i = 0; i < n / 2; i++)
-        out[i] = 1.0f / (float)pow(theta, (float)(2 * i) / (float)n);
+    ocr_frequencies(out, n, theta);
 }
 
 void ocr_op_rope(float *x, const float *angle, uint32_t n)
