@@ -464,15 +464,13 @@ static void cuda_wake(struct ocr_backend *b)
 
 static void end_threads(struct ocr_backend *b)
 {
-    const pthread_t threads[] = {b->pages, b->steps, b->finisher};
-
     pthread_mutex_lock(&b->lock);
     b->stop = true;
     pthread_cond_broadcast(&b->wanted);
     pthread_cond_broadcast(&b->launched);
     pthread_mutex_unlock(&b->lock);
     for (unsigned i = 0; i < b->threads; i++)
-        pthread_join(threads[i], NULL);
+        pthread_join(b->thread[i], NULL);
 }
 
 static void cuda_close(struct ocr_backend *b)
@@ -533,12 +531,11 @@ static int make_queues(struct ocr_backend *b, struct ocr_err *err)
 
 static int start_threads(struct ocr_backend *b, struct ocr_err *err)
 {
-    static void *(*const runs[])(void *) = {cuda_pages_run, cuda_steps_run,
-                                            cuda_finisher_run};
-    pthread_t *const threads[] = {&b->pages, &b->steps, &b->finisher};
+    static void *(*const runs[CUDA_THREADS])(void *) = {
+        cuda_pages_run, cuda_steps_run, cuda_finisher_run};
 
-    for (; b->threads < 3; b->threads++)
-        if (pthread_create(threads[b->threads], NULL, runs[b->threads], b))
+    for (; b->threads < CUDA_THREADS; b->threads++)
+        if (pthread_create(&b->thread[b->threads], NULL, runs[b->threads], b))
             return ocr_err_set(err, -EAGAIN, "cuda: cannot start a thread");
     return 0;
 }

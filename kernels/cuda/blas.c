@@ -72,13 +72,16 @@ static int load(struct library *lt, struct ocr_err *err)
 {
     void *handle = open_library(), *symbol;
 
-    if (!handle)
-        return ocr_gpu_err(err, OCR_GPU_NO_CUBLASLT, NULL, "");
+    if (!handle) {
+        ocr_gpu_err(err, OCR_GPU_NO_CUBLASLT, NULL, "");
+        return -ENODEV;
+    }
 #define LOAD(name)                                                             \
     symbol = dlsym(handle, "cublasLt" #name);                                  \
-    if (!symbol)                                                               \
-        return ocr_err_set(err, -ENOEXEC,                                      \
-                           "libcublasLt.so.13 lacks cublasLt" #name);          \
+    if (!symbol) {                                                             \
+        ocr_err_set(err, -ENOEXEC, "libcublasLt.so.13 lacks cublasLt" #name);  \
+        return -ENOEXEC;                                                       \
+    }                                                                          \
     memcpy(&lt->name, &symbol, sizeof symbol); /* POSIX allows, C does not */
     FUNCTIONS(LOAD)
 #undef LOAD

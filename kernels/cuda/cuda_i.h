@@ -27,6 +27,7 @@ enum {
     CUDA_RING = 64, /* ids a slot is ahead of the host: more than in flight */
     CUDA_AHEAD = 3, /* layers of a page on the way when it may be cancelled */
     CUDA_GRAPHS = CUDA_MAX_TILES + 1,
+    CUDA_THREADS = 3,
     CUDA_PAGE_EVENTS = 2, /* at most of an encode or a prefill */
 };
 
@@ -118,7 +119,7 @@ struct ocr_backend {
     struct cuda_page_slot *slot; /* [plan.slots] */
     uint32_t *tables;            /* of all slots, twice */
 
-    pthread_t pages, steps, finisher;
+    pthread_t thread[CUDA_THREADS]; /* pages, steps, finisher */
     unsigned threads;
     pthread_mutex_t lock, tap_lock;
     pthread_cond_t wanted, launched, happened;

@@ -53,7 +53,7 @@ static int find_card(const char *device, struct cudaDeviceProp *card,
 
 int cuda_probe(const char *device, char *out, size_t size, struct ocr_err *err)
 {
-    struct cudaDeviceProp card;
+    struct cudaDeviceProp card = {.major = 0};
     size_t available, total;
     int rc = find_card(device, &card, err), code;
 
@@ -473,7 +473,7 @@ static int start(struct ocr_backend *b, const struct ocr_model *model,
 int cuda_open(struct ocr_backend *b, const struct ocr_model *model,
               struct ocr_err *err)
 {
-    struct cudaDeviceProp card;
+    struct cudaDeviceProp card = {.major = 0};
     int rc = take_model(b, model, err);
 
     b->device = device_number(b->config.device);
