@@ -397,6 +397,7 @@ static void sleep_a_tick(struct reader *r, const struct item *item)
 static void show_progress(struct reader *r)
 {
     size_t done = r->printed, pages = r->pages;
+    struct ocr_queue_stats stats;
 
     pthread_mutex_lock(&r->lock);
     for (size_t i = r->printed; i < r->begun; i++) {
@@ -404,7 +405,9 @@ static void show_progress(struct reader *r)
         pages += r->items[i].done ? r->items[i].pages : 0;
     }
     pthread_mutex_unlock(&r->lock);
-    ocr_progress_draw(&r->progress, done, pages);
+    ocr_queue_stats(r->queue, &stats);
+    ocr_progress_draw(&r->progress, done, pages,
+                      stats.state != OCR_ENGINE_READY);
 }
 
 static void wait_for(struct reader *r, struct item *item)
@@ -620,6 +623,8 @@ int cmd_read(int argc, char **argv)
     init_lock(&r);
     if (argc < 2) {
         ocr_error("no file to read (try ocrfs read --help)");
+    } else if (ocr_options_check_model(&r.options, &err)) {
+        ocr_error("%s", err.text);
     } else if (open_reader(&r, (size_t)argc - 1, argv + 1, &err)) {
         ocr_error("%s", err.text);
         status = 1;

@@ -173,6 +173,9 @@ static void people_engine(const struct figures *f, struct ocr_buf *out)
     escape(text, sizeof text, q->device);
     if (*text)
         ocr_buf_printf(out, " on %s", text);
+    escape(text, sizeof text, q->details);
+    if (*text)
+        ocr_buf_printf(out, ": %s", text);
     ocr_buf_putc(out, '\n');
     escape(text, sizeof text, q->trouble);
     if (*text)
@@ -260,6 +263,9 @@ static void write_status(struct ocr_fs *fs, const struct figures *f,
     ocr_buf_printf(out, "mounted at  %s\n", text);
     ocr_options_engine(fs->options, text, sizeof text);
     ocr_buf_printf(out, "recogniser  %s\n", text);
+    escape(text, sizeof text, fs->options->model);
+    if (*text && !strcmp(ocr_options_recogniser(fs->options), "lighton"))
+        ocr_buf_printf(out, "model       %s\n", text);
     people_engine(f, out);
     people_work(f, out);
     people_cache(fs, f, out);
@@ -281,11 +287,11 @@ static json_t *json_engine(const struct figures *f)
     const struct ocr_queue_stats *q = &f->queue;
 
     return json_pack(
-        "{s:s, s:I, s:i, s:o, s:o, s:o, s:o, s:I, s:I}", "state",
+        "{s:s, s:I, s:i, s:o, s:o, s:o, s:o, s:o, s:I, s:I}", "state",
         engine_states[q->state], "pid", (json_int_t)q->pid, "capacity",
         (int)q->capacity, "device", json_text(q->device), "version",
-        json_text(q->version), "fingerprint", json_text(q->fingerprint),
-        "trouble", json_text(q->trouble), "starts",
+        json_text(q->version), "details", json_text(q->details), "fingerprint",
+        json_text(q->fingerprint), "trouble", json_text(q->trouble), "starts",
         (json_int_t)q->engine_starts, "deaths", (json_int_t)q->engine_deaths);
 }
 
@@ -347,20 +353,19 @@ static void write_json(struct ocr_fs *fs, const struct figures *f,
                        struct ocr_buf *out)
 {
     json_t *root = json_pack(
-        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:I, s:{s:I, s:I, s:I, s:I, "
-        "s:f},"
-        " "
-        "s:{s:I, s:I}, s:o}",
+        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:I, s:{s:I, s:I, s:I, "
+        "s:I, s:f}, s:{s:I, s:I}, s:o}",
         "program", OCR_VERSION, "source", json_text(fs->config.source),
         "mountpoint", json_text(fs->config.mountpoint), "recogniser",
-        json_text(ocr_options_recogniser(fs->options)), "engine",
-        json_engine(f), "queue", json_queue(f), "cache", json_cache(fs, f),
-        "parked", (int)f->parked, "nodes", (json_int_t)f->nodes, "opens",
-        "known", (json_int_t)f->quick, "waited", (json_int_t)f->opens,
-        "interrupted", (json_int_t)f->interrupted, "refused",
-        (json_int_t)f->refused, "seconds", (double)f->latency_sum_ms / 1000,
-        "pages", "done", (json_int_t)f->pages_done, "failed",
-        (json_int_t)f->pages_failed, "errors", json_errors(f));
+        json_text(ocr_options_recogniser(fs->options)), "model",
+        json_text(fs->options->model), "engine", json_engine(f), "queue",
+        json_queue(f), "cache", json_cache(fs, f), "parked", (int)f->parked,
+        "nodes", (json_int_t)f->nodes, "opens", "known", (json_int_t)f->quick,
+        "waited", (json_int_t)f->opens, "interrupted",
+        (json_int_t)f->interrupted, "refused", (json_int_t)f->refused,
+        "seconds", (double)f->latency_sum_ms / 1000, "pages", "done",
+        (json_int_t)f->pages_done, "failed", (json_int_t)f->pages_failed,
+        "errors", json_errors(f));
     char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
 
     if (text) {

@@ -70,7 +70,7 @@ static const struct option table[] = {
     {"device", TEXT, AT(device), "auto", MAKING, NULL, "NAME",
      "where the recogniser runs: auto, cpu, cuda:0", check_device},
     {"model", FOLDER, AT(model), "", MAKING, NULL, "DIR",
-     "folder of a model for lighton", NULL},
+     "folder of a model for lighton (else it is looked for)", NULL},
     {"gpu_memory", BYTES, AT(gpu_memory), "0", MAKING, NULL, "SIZE",
      "most the model may take of a GPU (0: what 64 pages need, at most 90 % of "
      "what is free)",

@@ -108,6 +108,10 @@ int ocr_options_apply_args(struct ocr_options *o, int *argc, char **argv,
  * all options are known. */
 int ocr_options_settle(struct ocr_options *o, struct ocr_err *err);
 
+/* -ENOENT if a model is to read and its folder holds none: for commands that
+ * would else print what another model made. A mount goes on and says so. */
+int ocr_options_check_model(const struct ocr_options *o, struct ocr_err *err);
+
 /* Appends where settle looks and what is there, for people. */
 void ocr_options_model_places(struct ocr_buf *out);
 

@@ -8,7 +8,8 @@
 #include <unistd.h>
 
 enum {
-    EVERY_MS = 100
+    EVERY_MS = 100,
+    ALONE_MS = 2000 /* before a single file shows anything */
 };
 
 static const char clear_line[] = "\r\033[K";
@@ -44,8 +45,7 @@ void ocr_progress_init(struct ocr_progress *p, size_t total)
 
     /* In the background the terminal is somebody else's. */
     *p = (struct ocr_progress){
-        .on = total > 1 && isatty(STDERR_FILENO) &&
-              tcgetpgrp(STDERR_FILENO) == getpgrp(),
+        .on = isatty(STDERR_FILENO) && tcgetpgrp(STDERR_FILENO) == getpgrp(),
         .total = total,
         .begun_ms = ocr_now_ms(),
     };
@@ -56,21 +56,39 @@ void ocr_progress_init(struct ocr_progress *p, size_t total)
     catch_unless_ignored(SIGHUP, &tidy);
 }
 
-void ocr_progress_draw(struct ocr_progress *p, size_t done, size_t pages)
+/* How fast it goes, or how long it has taken if nothing is there yet. */
+static void rate(char *out, size_t size, size_t pages, double seconds)
+{
+    if (seconds < 0.5)
+        out[0] = '\0';
+    else if (pages == 0)
+        snprintf(out, size, ", %.0f s", seconds);
+    else if ((double)pages < seconds)
+        snprintf(out, size, ", %.1f s a page", seconds / (double)pages);
+    else
+        snprintf(out, size, ", %.1f pages/s", (double)pages / seconds);
+}
+
+void ocr_progress_draw(struct ocr_progress *p, size_t done, size_t pages,
+                       bool loading)
 {
     const int64_t now = ocr_now_ms();
-    const double seconds = (double)(now - p->begun_ms) / 1000;
-    char line[128];
+    const char *state = loading ? "loading" : "reading";
+    char line[128], speed[48];
     int len;
 
-    if (!p->on || (p->shown && now - p->drawn_ms < EVERY_MS))
+    if (!p->on || (p->shown && now - p->drawn_ms < EVERY_MS) ||
+        (p->total == 1 && now - p->begun_ms < ALONE_MS))
         return;
     p->drawn_ms = now;
     p->shown = true;
-    len = snprintf(line, sizeof line, "%s%zu/%zu", clear_line, done, p->total);
-    if (seconds > 0.5)
-        len += snprintf(line + len, sizeof line - (size_t)len, ", %.1f pages/s",
-                        (double)pages / seconds);
+    rate(speed, sizeof speed, pages, (double)(now - p->begun_ms) / 1000);
+    if (p->total == 1)
+        len = snprintf(line, sizeof line, "%s%s%s", clear_line, state, speed);
+    else
+        len = snprintf(line, sizeof line, "%s%zu/%zu%s%s%s", clear_line, done,
+                       p->total, loading ? ", " : "", loading ? state : "",
+                       speed);
     /* The cursor goes back, so that a line from another thread hides it. */
     line[len++] = '\r';
     print(line, (size_t)len);

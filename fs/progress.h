@@ -18,12 +18,15 @@ struct ocr_progress {
     int64_t begun_ms, drawn_ms;
 };
 
-/* Does nothing, ever, for a single file or without a terminal. Installs
- * handlers for INT, TERM and HUP that clean up and end the process. */
+/* Does nothing, ever, without a terminal. Installs handlers for INT, TERM and
+ * HUP that clean up and end the process. */
 void ocr_progress_init(struct ocr_progress *p, size_t total);
 
-/* "3/10, 1.2 pages/s": not more often than every 100 ms. */
-void ocr_progress_draw(struct ocr_progress *p, size_t done, size_t pages);
+/* "3/10, 1.2 pages/s", or "reading, 4 s" for a single file that takes longer
+ * than two seconds; `loading`: the recogniser is not ready yet. Not more often
+ * than every 100 ms. */
+void ocr_progress_draw(struct ocr_progress *p, size_t done, size_t pages,
+                       bool loading);
 
 /* Before other output, and at the end. */
 void ocr_progress_clear(struct ocr_progress *p);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -190,4 +191,18 @@ int ocr_options_settle(struct ocr_options *o, struct ocr_err *err)
     o->model = found;
     o->model_found = true;
     return 0;
+}
+
+int ocr_options_check_model(const struct ocr_options *o, struct ocr_err *err)
+{
+    struct stat st;
+
+    if (!reads_with_model(o) || is_model(o->model))
+        return 0;
+    if (stat(o->model, &st))
+        return ocr_err_errno(err, "model %s", o->model);
+    return ocr_err_set(err, -ENOENT, "model %s: %s", o->model,
+                       S_ISDIR(st.st_mode)
+                           ? "there is no config.json in this folder"
+                           : "that is no folder");
 }

@@ -177,6 +177,16 @@ def progress_on_a_terminal_leaves_no_trash():
 
 
 @test(mounts_something=False)
+def one_file_that_takes_long_says_so():
+    path = images(1)[0]
+    want = run(OCRFS, "read", *own(cache=False), path).decode().split("\n")
+    out, status = on_terminal(OCRFS, "read", *own("null:3s", cache=False), path)
+    equal(status, 0, "exit status")
+    check(b"reading, 2 s" in out, "no progress in %r" % out)
+    equal(left_on_screen(out), want, "what is left on the screen")
+
+
+@test(mounts_something=False)
 def ctrl_c_ends_it_at_once():
     paths = images(3)
     begun = []

@@ -95,6 +95,10 @@ def cat_gets_what_read_prints():
             equal(os.stat(m.text(name)).st_size, len(text), "size of " + name)
         engine = m.status()["engine"]
         check(engine["version"].startswith("lighton "), engine["version"])
+        check("MiB" in engine["details"], engine["details"])
+        equal(m.status()["model"], MODEL, "model in the status")
+        people = read_file(os.path.join(m.path, ".ocrfs/status")).decode()
+        check(re.search("^model +%s$" % re.escape(MODEL), people, re.M), people)
         equal(pages_read(m), len(texts), "pages read")
 
 
@@ -199,6 +203,22 @@ def no_model_at_all():
                             stderr=True)
     equal((status, out), (2, b""), "exit status and output")
     check(b"model=DIR" in err and b"/usr/share/ocrfs/models" in err, err)
+
+
+@test(mounts_something=False)
+def a_folder_that_is_no_model_never_prints_what_another_made():
+    page = pages()[0]
+    cache = base() + "/cache"
+    want = run(OCRFS, "read", *own(cache=cache), page)
+    write_file(base() + "/file", b"")
+    for folder, words in ((base(), b"config.json"), (base() + "/file", b"no folder"),
+                          (base() + "/nowhere", b"No such file")):
+        status, out, err = run(OCRFS, "read", *own(cache=cache, model=folder), page,
+                               status=None, stderr=True)
+        equal((status, out), (2, b""), "exit status and output (%r)" % err)
+        check(folder.encode() in err and words in err, err)
+        equal(err.count(b"\n"), 1, "lines of %r" % err)
+    equal(run(OCRFS, "read", *own(cache=cache), page), want, "the right one afterwards")
 
 
 # --- what is kept ---------------------------------------------------------------
