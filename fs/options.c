@@ -242,6 +242,11 @@ static int check_lang(const char *text, struct ocr_err *err)
         if (!*at)
             return 0;
     }
+    if (text[strcspn(text, ", ;:")])
+        return ocr_err_set(err, -EINVAL,
+                           "'%s' is no list of languages: a + parts them, as "
+                           "in deu+eng",
+                           text);
     return ocr_err_set(
         err, -EINVAL, "'%s' is no list of languages (like eng, deu+eng)", text);
 }
@@ -261,9 +266,11 @@ static int check_device(const char *text, struct ocr_err *err)
 
 static int check_suffix(const char *text, struct ocr_err *err)
 {
-    if (text[0] != '.' || !text[1] || strchr(text, '/') || strlen(text) > 32)
+    if (text[0] != '.' || strchr(text, '/') || strlen(text) > 32)
         return ocr_err_set(err, -EINVAL,
                            "a suffix begins with a dot and has no slash");
+    if (!text[strspn(text, ".")])
+        return ocr_err_set(err, -EINVAL, "a suffix is more than dots");
     return 0;
 }
 
@@ -443,6 +450,9 @@ static int set(struct ocr_options *o, const char *name, const char *value,
     if (!value)
         return ocr_err_set(err, -EINVAL, "%soption '%s' needs a value", where,
                            name);
+    /* Most often a variable of a script that is not set. */
+    if (!*value && option->type == FOLDER && option->offset != AT(model))
+        return ocr_err_set(err, -EINVAL, "%soption '%s' is empty", where, name);
     rc = store(o, option, value, from, &why);
     if (rc)
         return ocr_err_set(err, rc, "%soption '%s': %s", where, name, why.text);
@@ -519,10 +529,25 @@ static int apply_word(struct ocr_options *o, char *word, struct ocr_err *err)
     return set(o, word, value, &line, err);
 }
 
+/* "-o lang=deu,eng" is two options to everybody but its writer. */
+static int hint_at_plus(const char *word, int rc, struct ocr_err *err)
+{
+    const size_t letters = strcspn(word, "_+/");
+
+    if (find(word) || letters != 3)
+        return rc;
+    ocr_err_clear(err);
+    return ocr_err_set(err, rc,
+                       "unknown option '%s' (if it is a language: a + parts "
+                       "them, as in lang=deu+eng)",
+                       word);
+}
+
 int ocr_options_apply_list(struct ocr_options *o, const char *list,
                            struct ocr_err *err)
 {
     char *word = malloc(strlen(list) + 1);
+    bool behind_lang = false, alone;
     size_t n = 0;
     int rc = 0;
 
@@ -537,7 +562,11 @@ int ocr_options_apply_list(struct ocr_options *o, const char *list,
         }
         word[n] = '\0';
         n = 0;
+        alone = !strchr(word, '=');
         rc = apply_word(o, word, err);
+        if (rc && behind_lang && alone)
+            rc = hint_at_plus(word, rc, err);
+        behind_lang = !strcmp(word, "lang");
         if (!*at)
             break;
     }
@@ -675,6 +704,22 @@ static int apply_line(struct ocr_options *o, char *line,
     return set(o, trim(line), value, from, err);
 }
 
+/* Line `from->line` of a file: `len` bytes, with a NUL behind them. */
+static int apply_bytes(struct ocr_options *o, char *line, size_t len,
+                       const struct origin *from, struct ocr_err *err)
+{
+    static const char mark[] = "\xef\xbb\xbf"; /* of UTF-8, by some editors */
+    const size_t skip =
+        from->line == 1 && !strncmp(line, mark, 3) ? strlen(mark) : 0;
+
+    if (strlen(line) < len)
+        return ocr_err_set(err, -EINVAL,
+                           "%s:%u: there is a NUL byte: the file is no text, "
+                           "or not UTF-8",
+                           from->file, from->line);
+    return apply_line(o, line + skip, from, err);
+}
+
 int ocr_options_load_file(struct ocr_options *o, const char *path,
                           struct ocr_err *err)
 {
@@ -684,15 +729,16 @@ int ocr_options_load_file(struct ocr_options *o, const char *path,
     FILE *file = fd < 0 ? NULL : fdopen(fd, "r");
     char *line = NULL;
     size_t size = 0;
+    ssize_t len;
     int rc = 0;
 
     if (!file)
         return errno == ENOENT || errno == ENOTDIR
                    ? 0
                    : ocr_err_errno(err, "cannot read %s", path);
-    while (rc == 0 && getline(&line, &size, file) >= 0) {
+    while (rc == 0 && (len = getline(&line, &size, file)) >= 0) {
         from.line++;
-        rc = apply_line(o, line, &from, err);
+        rc = apply_bytes(o, line, (size_t)len, &from, err);
     }
     if (rc == 0 && ferror(file)) {
         errno = EIO;

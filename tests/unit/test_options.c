@@ -146,6 +146,16 @@ static void wrong_values_are_named(void **state)
     refuses("partial=maybe", "neither yes nor no");
     refuses("lang=../x", "is no list of languages");
     refuses("lang=deu+", "is no list of languages");
+    refuses("lang=deu;eng", "a + parts them, as in deu+eng");
+    refuses("lang=deu\\,eng", "a + parts them, as in deu+eng");
+    refuses("lang=deu,eng", "unknown option 'eng' (if it is a language: a + ");
+    refuses("lang=deu,chi_sim,verify", "'chi_sim' (if it is a language");
+    refuses("lang=deu,suffx", "did you mean 'suffix'?");
+    refuses("lang=deu,foo=1", "unknown option 'foo'");
+    assert_null(strstr(err.text, "language"));
+    accepts("lang=eng");
+    refuses("verify,eng", "unknown option 'eng'");
+    assert_null(strstr(err.text, "language"));
     refuses("lang=", "is no list of languages");
     refuses("engine=http", "this version has no engine 'http'");
     refuses("precision=fp8", "is not one of bf16|fp16|fp32|int8");
@@ -155,6 +165,11 @@ static void wrong_values_are_named(void **state)
     refuses("patch_multiple=7", "is not one of 28|14");
     refuses("suffix=md", "begins with a dot");
     refuses("suffix=./x", "no slash");
+    refuses("suffix=..", "more than dots");
+    refuses("suffix=.", "more than dots");
+    refuses("cache=", "'cache' is empty");
+    refuses("runtime=", "'runtime' is empty");
+    accepts("model=,noocr=");
     refuses("control=..", "is no name");
     refuses("cache=/a\nb", "control character");
     refuses("cache_size=10X", "is no size");
@@ -276,6 +291,31 @@ static void refuse_file(const char *text, const char *words)
     assert_string_equal(err.text, want);
     unlink(path);
     free(path);
+}
+
+/* As editors of other systems write them. */
+static void marks_and_nuls_in_a_file(void **state)
+{
+    static const char nul[] = "jobs = 3\nlang = deu\0eng\n";
+    char *path = write_file("\xef\xbb\xbfjobs = 5\r\n");
+    char want[400];
+    FILE *file;
+
+    (void)state;
+    assert_int_equal(ocr_options_load_file(&o, path, &err), 0);
+    assert_int_equal(o.jobs, 5);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    assert_int_equal(fwrite(nul, 1, sizeof nul - 1, file), sizeof nul - 1);
+    fclose(file);
+    assert_int_equal(ocr_options_load_file(&o, path, &err), -EINVAL);
+    snprintf(want, sizeof want, "%s:2: there is a NUL byte", path);
+    assert_non_null(strstr(err.text, want));
+    assert_string_equal(o.lang, "eng");
+    unlink(path);
+    free(path);
+    refuse_file("jobs = 4\n\xef\xbb\xbflang = deu\n",
+                "2: unknown option '\xef\xbb\xbflang'");
 }
 
 static void errors_in_a_file_name_file_and_line(void **state)
@@ -503,6 +543,7 @@ int main(void)
         TEST(a_command_line_is_taken_apart),
         TEST(wrong_command_lines_are_refused),
         TEST(a_file_is_read),
+        TEST(marks_and_nuls_in_a_file),
         TEST(errors_in_a_file_name_file_and_line),
         TEST(command_line_over_user_over_system),
         TEST(settings_hold_what_decides_about_the_text),
