@@ -293,11 +293,12 @@ static enum ocr_exit start(struct mount *m, char *const paths[2],
  * ours to take away, but libfuse would. */
 static void unmount(struct mount *m)
 {
-    if (!m->warden.tracked || ocr_warden_is_mounted(&m->warden))
+    if (!m->warden.tracked || ocr_warden_is_in_place(&m->warden))
         fuse_session_unmount(m->session);
-    /* libfuse leaves a mount whose connection was aborted. */
+    /* libfuse leaves a mount whose connection was aborted, and one that has
+     * moved because a folder above it was renamed. */
     if (ocr_warden_is_mounted(&m->warden))
-        ocr_mount_detach(m->places.mountpoint, NULL);
+        ocr_warden_detach(&m->warden);
 }
 
 static enum ocr_exit serve(struct mount *m)

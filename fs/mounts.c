@@ -169,6 +169,18 @@ int ocr_mount_detach(const char *point, struct ocr_err *err)
     return run_fusermount(point, err);
 }
 
+void ocr_mounts_detach(const struct ocr_mounts *mounts, unsigned major,
+                       unsigned minor)
+{
+    for (size_t i = mounts->count; i-- > 0;) {
+        const struct ocr_mount *m = &mounts->list[i];
+
+        if (m->major == major && m->minor == minor &&
+            ocr_mounts_at(mounts, m->point) == m)
+            ocr_mount_detach(m->point, NULL);
+    }
+}
+
 bool ocr_path_is_below(const char *path, const char *folder)
 {
     size_t n = strlen(folder);

@@ -46,6 +46,11 @@ bool ocr_mount_is_ours(const struct ocr_mount *mount);
 bool ocr_mounts_have(const struct ocr_mounts *mounts, unsigned major,
                      unsigned minor);
 
+/* Takes away every mount of this device that is seen, wherever it is by now:
+ * a folder above the mount point may have been renamed. */
+void ocr_mounts_detach(const struct ocr_mounts *mounts, unsigned major,
+                       unsigned minor);
+
 /* Takes away what is mounted at `point`, at once, although it may be in use;
  * through fusermount3 for users. */
 int ocr_mount_detach(const char *point, struct ocr_err *err);

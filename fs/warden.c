@@ -13,7 +13,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <time.h>
@@ -29,7 +28,6 @@ enum {
 /* What the watchdog needs when all else hangs: static, so that it lives as
  * long as the process. Set by ocr_warden_start(). */
 static struct {
-    char mountpoint[4096];
     bool tracked;
     unsigned major, minor;
     int device;
@@ -75,6 +73,30 @@ bool ocr_warden_is_mounted(const struct ocr_warden *w)
     return there;
 }
 
+bool ocr_warden_is_in_place(const struct ocr_warden *w)
+{
+    struct ocr_mounts mounts;
+    const struct ocr_mount *top;
+    bool there;
+
+    if (!w->tracked || ocr_mounts_read(&mounts, NULL))
+        return false;
+    top = ocr_mounts_at(&mounts, w->mountpoint);
+    there = top && top->major == w->major && top->minor == w->minor;
+    ocr_mounts_release(&mounts);
+    return there;
+}
+
+void ocr_warden_detach(const struct ocr_warden *w)
+{
+    struct ocr_mounts mounts;
+
+    if (!w->tracked || ocr_mounts_read(&mounts, NULL))
+        return;
+    ocr_mounts_detach(&mounts, w->major, w->minor);
+    ocr_mounts_release(&mounts);
+}
+
 /* ---- watchdog ----------------------------------------------------------- */
 
 static void *watchdog_main(void *seconds)
@@ -85,12 +107,8 @@ static void *watchdog_main(void *seconds)
     while (clock_nanosleep(CLOCK_MONOTONIC, 0, &left, &left) == EINTR)
         ;
     ocr_error("something hangs (SOURCE?): ending without it");
-    if (last.tracked && ocr_mounts_read(&mounts, NULL) == 0) {
-        const struct ocr_mount *top = ocr_mounts_at(&mounts, last.mountpoint);
-
-        if (top && top->major == last.major && top->minor == last.minor)
-            ocr_mount_detach(last.mountpoint, NULL);
-    }
+    if (last.tracked && ocr_mounts_read(&mounts, NULL) == 0)
+        ocr_mounts_detach(&mounts, last.major, last.minor);
     /* A thread that hangs in the kernel keeps the descriptors of the process
      * open: readers would wait for it. */
     close(last.device);
@@ -213,7 +231,6 @@ int ocr_warden_start(struct ocr_warden *w, struct ocr_err *err)
     atomic_init(&w->ended, false);
     find_device(w);
     last.device = w->device;
-    snprintf(last.mountpoint, sizeof last.mountpoint, "%s", w->mountpoint);
     if (w->signals < 0 || w->wake < 0 || w->table < 0) {
         ocr_err_errno(err, "cannot watch for signals");
     } else {

@@ -53,6 +53,13 @@ int ocr_warden_init(struct ocr_err *err);
  * run the loop. */
 int ocr_warden_start(struct ocr_warden *w, struct ocr_err *err);
 
+/* True if the mount is what is seen at its mount point; false also if it has
+ * moved with a folder above. */
+bool ocr_warden_is_in_place(const struct ocr_warden *w);
+
+/* Detaches the mount wherever it is. */
+void ocr_warden_detach(const struct ocr_warden *w);
+
 /* The loop has ended: what follows must end soon as well. */
 void ocr_warden_loop_ended(struct ocr_warden *w);
 

@@ -427,4 +427,30 @@ def with_intr_a_caught_signal_returns_eintr():
         check(b"Interrupted system call" in err, err.decode())
 
 
+@test
+def a_mount_that_was_moved_is_taken_away_by_its_end():
+    # The mount point itself cannot be renamed, but a folder above it can.
+    for end in (signal.SIGTERM, None):
+        base = os.path.join(os.environ["OCRFS_TEST_DIR"], "above%d" % bool(end))
+        os.mkdir(base)
+        m = Mount(mountpoint=base + "/mnt")
+        m.start()
+        m.add("a.png")
+        os.rename(base, base + "-moved")
+        check(len(read_file(base + "-moved/mnt/a.png.md")) > 0, "no text after the move")
+        # What takes its place is left alone.
+        os.makedirs(base + "/mnt")
+        run("mount", "-t", "tmpfs", "none", base + "/mnt", status=None)
+        other = [x for x in mounts() if x[0] == os.fsencode(base + "/mnt")]
+        if end:
+            os.kill(m.pid, end)
+        else:
+            run("fusermount3", "-u", base + "-moved/mnt")
+        equal(m.process.wait(10), 0, "exit of ocrfs")
+        check(not is_mounted(base + "-moved/mnt"), "still mounted after the move")
+        equal([x for x in mounts() if x[0] == os.fsencode(base + "/mnt")], other,
+              "another mount in its old place")
+        equal(os.listdir(base + "-moved/mnt"), [], "what is left there")
+
+
 main()
