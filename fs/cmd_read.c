@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,6 +54,7 @@ struct reader {
     struct ocr_queue *queue;
     struct ocr_err no_engine; /* why none could be started */
     bool connected;
+    bool headed; /* a line with the name of a file was printed */
     struct ocr_progress progress;
     struct ocr_remarks remarks;
     size_t printed, pages, failed;
@@ -461,6 +463,26 @@ static void print_error(struct reader *r, const char *name,
     r->failed++;
 }
 
+/* With several files, whose text follows: a comment of HTML, which Markdown
+ * shows as nothing. A name must not end it. */
+static void print_heading(struct reader *r, const char *path)
+{
+    char name[2 * PATH_MAX];
+
+    if (r->count < 2)
+        return;
+    ocr_log_escape(name, sizeof name, path, strlen(path));
+    fputs(r->headed ? "\n<!-- " : "<!-- ", stdout);
+    for (const char *at = name; *at; at++) {
+        if (*at == '>')
+            fputs("%3E", stdout);
+        else
+            putchar(*at);
+    }
+    puts(" -->");
+    r->headed = true;
+}
+
 static void print(struct reader *r, struct item *item)
 {
     const bool input = !strcmp(item->path, "-");
@@ -472,6 +494,7 @@ static void print(struct reader *r, struct item *item)
         return;
     }
     ocr_remarks_say(&r->remarks, name, item->flags);
+    print_heading(r, item->path);
     fwrite(item->text, 1, item->len, stdout);
     fflush(stdout);
 }

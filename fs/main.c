@@ -41,8 +41,9 @@ static const struct command mount_command = {
 static const struct command commands[] = {
     {"read", cmd_read, OCR_FOR_READ, "[OPTIONS] FILE...",
      "print the texts of images, without a mount",
-     "Texts go to standard output in the order of the files; - is standard\n"
-     "input. Exit status: 0 success, 1 some files failed, 2 wrong use.\n"},
+     "Texts go to standard output in the order of the files, if there are\n"
+     "several each behind a line <!-- FILE -->; - is standard input. Exit\n"
+     "status: 0 success, 1 some files failed, 2 wrong use.\n"},
     {"status", cmd_status, OCR_FOR_STATUS, "[MOUNTPOINT]",
      "what mounts are doing: queue, errors, cache, engine",
      "Without MOUNTPOINT all mounts of ocrfs that this user may look into.\n"},

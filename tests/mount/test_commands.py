@@ -27,6 +27,11 @@ def images(count):
     return paths
 
 
+def with_names(*named):
+    """What read prints for several files: (path, text)..."""
+    return b"\n".join(b"<!-- %s -->\n%s" % (os.fsencode(path), text) for path, text in named)
+
+
 def on_terminal(*argv, until=None, then=None):
     """Runs a program on a terminal of its own; what it wrote there, and its
     exit status. `then` is called when `until` was seen."""
@@ -73,7 +78,7 @@ def texts_come_in_the_order_given():
     for options in (own("null:20ms", cache=False), own("null:20ms"), own("null:20ms")):
         order = paths[::-1] + paths[3:5]
         equal(run(OCRFS, "read", *options, *order),
-              b"".join(single[paths.index(p)] for p in order), "output")
+              with_names(*[(p, single[paths.index(p)]) for p in order]), "output")
 
 
 @test(mounts_something=False)
@@ -93,7 +98,7 @@ def known_texts_need_no_engine():
     status, out, err = run(alone + "/ocrfs", "read", *own(), base() + "/new.png", paths[0],
                            status=None, stderr=True)
     equal(status, 1, "exit status")
-    equal(out, run(OCRFS, "read", *own(), paths[0]), "the known one")
+    equal(out, with_names((paths[0], run(OCRFS, "read", *own(), paths[0]))), "the known one")
     check(b"ocrfs-engine" in err and b"(engine-gone)" in err, err)
 
 
@@ -102,8 +107,24 @@ def standard_input_and_pipes():
     path = images(1)[0]
     want = run(OCRFS, "read", *own(cache=False), path)
     equal(run(OCRFS, "read", *own(cache=False), "-", stdin=read_file(path)), want, "-")
-    script = 'cat "$1" | "$0" read "${@:2}" - ; "$0" read "${@:2}" <(cat "$1") "$1"'
-    equal(run("bash", "-c", script, OCRFS, path, *own()), want * 3, "pipes")
+    script = 'cat "$1" | "$0" read "${@:2}" - ; "$0" read "${@:2}" <(cat "$1")'
+    equal(run("bash", "-c", script, OCRFS, path, *own()), want * 2, "pipes")
+    script = 'cat "$1" | "$0" read "${@:2}" - "$1"'
+    equal(run("bash", "-c", script, OCRFS, path, *own()),
+          with_names(("-", want), (path, want)), "a pipe and a file")
+
+
+@test(mounts_something=False)
+def names_of_files_end_no_comment():
+    names = [b"a--><script>.png", b"--!>.png", b"\n# b.png", b"\xff.png", "\u00e9.png".encode()]
+    shown = [b"a--%3E<script%3E.png", b"--!%3E.png", b"\\x0a# b.png", b"\\xff.png",
+             "\u00e9.png".encode()]
+    texts = []
+    for i, name in enumerate(names):
+        write_file(os.path.join(os.fsencode(base()), name), picture(i))
+        texts.append(run(OCRFS, "read", *own(), "--", name, cwd=base()))
+    equal(run(OCRFS, "read", *own(), "--", *names, cwd=base()),
+          with_names(*zip(shown, texts)), "output")
 
 
 @test(mounts_something=False)
@@ -118,7 +139,7 @@ def failures_are_told_and_counted():
     for options in (own(), own()):  # the second time from the cache
         status, out, err = run(OCRFS, "read", *options, *[base() + b for b in bad], good,
                                status=None, stderr=True)
-        equal((status, out), (1, text), "exit status and output")
+        equal((status, out), (1, with_names((good, text))), "exit status and output")
         lines = err.decode().splitlines()
         equal(len(lines), len(bad), "lines of %r" % lines)
         for name, kind, line in zip(bad, kinds, lines):
