@@ -3,7 +3,7 @@
 #ifndef CPU_HELP_H
 #define CPU_HELP_H
 #include "kernels/backend.h"
-#include "tests/lib/random_model.h"
+#include "tests/lib/device.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -363,7 +363,7 @@ static inline struct ocr_backend *backend_open(const struct ocr_model *m,
                                                struct ocr_backend_plan *plan)
 {
     const struct ocr_backend_config config = {
-        .device = "cpu",
+        .device = device_name(),
         .precision = precision,
         .threads = threads,
         .slots = slots,
@@ -376,7 +376,7 @@ static inline struct ocr_backend *backend_open(const struct ocr_model *m,
     struct ocr_backend *b = NULL;
     struct ocr_err err = OCR_ERR_INIT;
 
-    if (ocr_backend_cpu.open(&b, &config, m, plan, &err))
+    if (device_ops(device_name())->open(&b, &config, m, plan, &err))
         fail_msg("%s", err.text);
     return b;
 }
@@ -406,7 +406,7 @@ static inline struct ocr_event await(struct ocr_backend *b, uint64_t ticket,
     struct ocr_event e;
 
     for (;;) {
-        assert_int_equal(ocr_backend_cpu.poll(b, &e, 1, 60000), 1);
+        assert_int_equal(device_ops(device_name())->poll(b, &e, 1, 60000), 1);
         for (unsigned i = 0; i < count; i++)
             if (pages[i]->id == e.page)
                 take_event(pages[i], &e);
@@ -438,17 +438,19 @@ static inline void page_start(struct ocr_backend *b,
     c.page = p->id;
     c.prompt = p->prompt;
     c.prompt_len = p->prompt_len;
-    OK(ocr_backend_cpu.slot_open(b, slot, &c, err));
-    table = ocr_backend_cpu.block_table(b, slot);
+    OK(device_ops(device_name())->slot_open(b, slot, &c, err));
+    table = device_ops(device_name())->block_table(b, slot);
     for (uint32_t i = 0; i < plan->slot_blocks; i++)
         table[i] = (i * plan->slots + slot) % plan->blocks;
-    OK(ocr_backend_cpu.submit_encode(b, 100 + slot, p->id, p->rgb, p->width,
-                                     p->height, err));
+    OK(device_ops(device_name())
+           ->submit_encode(b, 100 + slot, p->id, p->rgb, p->width, p->height,
+                           err));
     await(b, 100 + slot, OCR_EVENT_ENCODED, &p, 1);
     for (uint32_t at = 0; at < p->prompt_len; at += chunk) {
         const uint32_t n =
             p->prompt_len - at < chunk ? p->prompt_len - at : chunk;
-        OK(ocr_backend_cpu.submit_prefill(b, 200 + slot, slot, at, n, err));
+        OK(device_ops(device_name())
+               ->submit_prefill(b, 200 + slot, slot, at, n, err));
         await(b, 200 + slot, OCR_EVENT_PREFILLED, &p, 1);
     }
 }
@@ -461,7 +463,8 @@ static inline void pages_finish(struct ocr_backend *b, struct page *const *p,
     for (;;) {
         unsigned done = 0;
 
-        OK(ocr_backend_cpu.submit_decode(b, 1, slots, count, steps, err));
+        OK(device_ops(device_name())
+               ->submit_decode(b, 1, slots, count, steps, err));
         await(b, 1, OCR_EVENT_STEP, p, count);
         for (unsigned i = 0; i < count; i++)
             done += p[i]->done;

@@ -1,4 +1,4 @@
-/* Pages through the CPU backend, as the engine drives it, with everything
+/* Pages through a backend, as the engine drives it, with everything
  * written down: ids, logits, features, hashes. */
 #ifndef TEST_PARITY_HELP_H
 #define TEST_PARITY_HELP_H
@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "kernels/backend.h"
+#include "tests/lib/device.h"
 
 #include <math.h>
 
@@ -118,8 +118,8 @@ static inline void session_open(struct session *s,
     const uint32_t patch = model->vision.patch;
 
     *s = (struct session){
-        .ops = &ocr_backend_cpu, .sheets = sheets, .count = count};
-    config.device = "cpu";
+        .ops = device_ops(device_name()), .sheets = sheets, .count = count};
+    config.device = device_name();
     for (unsigned i = 0; i < count; i++) {
         const struct sheet *sheet = &sheets[i];
         const uint32_t patches =

@@ -1,8 +1,9 @@
-/* kernels/backend.h as the CPU fills it: events and their order, limits,
- * cancelling, pages that fail, and calls that are refused. */
+/* kernels/backend.h as the CPU (or a GPU: tests/lib/device.h) fills it: events
+ * and their order, limits, cancelling, pages that fail, and calls that are
+ * refused. */
 #include "tests/unit/cpu_help.h"
 
-static const struct ocr_backend_ops *const ops = &ocr_backend_cpu;
+static const struct ocr_backend_ops *ops;
 
 struct fixture {
     struct ocr_model *model;
@@ -15,7 +16,7 @@ static int setup(void **state)
 {
     struct fixture *f = calloc(1, sizeof *f);
 
-    f->model = random_model_new(&ODD_SHAPE);
+    f->model = random_model_new(device_shape());
     f->b = backend_open(f->model, OCR_PRECISION_BF16, 2, 4, &f->plan);
     for (unsigned i = 0; i < 4; i++) {
         f->pages[i] = &f->page[i];
@@ -361,7 +362,7 @@ static void wrong_calls_are_refused(void **state)
 {
     struct fixture *f = *state;
     struct ocr_slot_config c = config_of(&f->page[0], 9);
-    const uint32_t bad[] = {99};
+    const uint32_t bad[] = {f->model->text.vocab};
     const unsigned slot = 0, none = 4;
 
     REFUSED(-EINVAL, ops->slot_open(f->b, 4, &c, err));
@@ -501,10 +502,12 @@ int main(void)
         WITH(queues_are_bounded),
         WITH(waking_a_poll),
         WITH(closed_at_work),
-        cmocka_unit_test(memory_limits_slots),
+        cmocka_unit_test(memory_limits_slots), /* of the CPU alone */
         cmocka_unit_test(shapes_that_cannot_be),
     };
+    const size_t count = device_is_cpu() ? COUNT(tests) : COUNT(tests) - 2;
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    ops = device_ops(device_name());
+    return _cmocka_run_group_tests("contract", tests, count, NULL, NULL);
 }

@@ -184,5 +184,6 @@ int main(void)
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return _cmocka_run_group_tests("independence", tests,
+                                   device_is_cpu() ? 3 : 1, setup, teardown);
 }
