@@ -95,7 +95,7 @@ $(OUT)/ocrfs-tesseract.so: $(call obj,$(PLUGIN))
 # load it.
 $(OUT)/ocrfs-cuda.so: $(call obj,$(GPU))
 	@echo "  LD    $@"
-	$Q$(CC) $(ALL_SO) -Wl,--version-script=kernels/cuda/exports.map $^ $(CUDA_HOME)/lib64/libcudart_static.a \
+	$Q$(CC) $(ALL_SO) -Wl,-z,defs -Wl,--version-script=kernels/cuda/exports.map $^ $(CUDA_HOME)/lib64/libcudart_static.a \
 	    -ldl -lrt -lm $(LDLIBS) -o $@
 # An archive, so that a test links only what it needs.
 $(OUT)/tested.a: $(call obj,$(TESTED))
@@ -127,7 +127,7 @@ $(OUT)/%.c.o: %.c $(OUT)/flags
 # 90a has instructions of its own and needs the long spelling.
 NVCC_FLAGS = -O3 -std=c++17 -I. $(foreach a,$(CUDA_ARCHS),-gencode=arch=compute_$a,code=sm_$a) \
     -gencode=arch=compute_80,code=compute_80 $(and $(call yes,$(WERROR)),-Werror all-warnings) \
-    -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra$(and $(call yes,$(WERROR)),$(comma)-Werror)
+    -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-Wall,-Wextra$(and $(call yes,$(WERROR)),$(comma)-Werror)
 $(OUT)/%.cu.o: %.cu $(OUT)/nvcc-flags
 	@mkdir -p $(@D) && echo "  NVCC  $<"
 	$Q$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c $< -o $@

@@ -50,6 +50,8 @@ enum {
                                  token 0 on, and merged in ascending order */
     OCR_STOP_IDS = 8,
     OCR_EVENT_IDS = 16,
+    OCR_TAP_PATCHES = 900,
+    OCR_TAP_TEXT = 1000,
 };
 
 enum ocr_precision {
@@ -129,7 +131,8 @@ struct ocr_taps {
     void (*features)(void *arg, uint64_t page, const float *features,
                      uint32_t tokens, uint32_t hidden);
     /* Residual stream behind a layer, fp32 [rows][hidden], from patch or token
-     * `first` on; vision layers count from 0, text layers from 1000. */
+     * `first` on; vision layers count from 0, text layers from OCR_TAP_TEXT;
+     * OCR_TAP_PATCHES is what the first vision layer gets. */
     void (*layer)(void *arg, uint64_t page, unsigned layer,
                   const float *residual, uint32_t first, uint32_t rows,
                   uint32_t hidden);

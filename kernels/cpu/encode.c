@@ -175,6 +175,9 @@ int cpu_encode(struct ocr_backend *b, struct cpu_slot *s,
     int rc;
 
     run(&e, embed_patches);
+    if (b->taps.layer)
+        b->taps.layer(b->taps.arg, s->config.page, OCR_TAP_PATCHES, b->x, 0,
+                      e.pass.rows, b->vision.hidden);
     rc = cpu_pass_run(&e.pass);
     if (rc)
         return rc;

@@ -423,7 +423,7 @@ static int take_shapes(struct ocr_backend *b, const struct ocr_model *m,
                                  .inner = t->intermediate,
                                  .eps = t->norm_eps,
                                  .causal = true,
-                                 .tap = 1000};
+                                 .tap = OCR_TAP_TEXT};
     cpu_heads_init(&b->vision.kv, v->head_dim, exact_format(b));
     cpu_heads_init(&b->text.kv, t->head_dim, exact_format(b));
     b->patch = v->patch;

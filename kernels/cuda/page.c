@@ -138,12 +138,14 @@ void cuda_encode(struct cuda_run *r, uint32_t lines, uint32_t columns,
                            .h = cuda_at(b, CUDA_ROWS_H)};
 
     embed_patches(r, &p);
+    tap_layer(r, OCR_TAP_PATCHES, 0, p.patches, b->vision.hidden);
     for (uint32_t i = 0; i < b->vision.layers; i++) {
         if (!begin_layer(r, i))
             return;
         page_attention(r, &p, &b->weights.vision[i]);
         page_inner(r, &p, &b->weights.vision[i]);
-        end_layer(r, i, 0, 0, p.patches, b->vision.hidden);
+        end_layer(r, i);
+        tap_layer(r, i, 0, p.patches, b->vision.hidden);
     }
     project(r, &p, features);
 }
@@ -218,7 +220,8 @@ void cuda_prefill(struct cuda_run *r, const uint32_t *table, uint32_t first,
             return;
         text_attention(r, &p, i);
         text_inner(r, i, rows);
-        end_layer(r, i, 1000, first, rows, n);
+        end_layer(r, i);
+        tap_layer(r, OCR_TAP_TEXT + i, first, rows, n);
     }
 }
 

@@ -96,7 +96,8 @@ static void tap_layer(struct launch *l, unsigned step, uint32_t layer)
         const struct cuda_page_slot *s = l->slots[i];
 
         if (l->alive[i])
-            cuda_tap_layer(l->b, s, 1000 + layer, b->step.x + (size_t)i * n,
+            cuda_tap_layer(l->b, s, OCR_TAP_TEXT + layer,
+                           b->step.x + (size_t)i * n,
                            s->config.prompt_len + s->launched + step, 1, n,
                            b->step_stream);
     }

@@ -5,13 +5,18 @@
  * MODEL is a folder, or random:full or random:odd for a model whose weights a
  * counter makes. IMAGE is a file, or noise:WxH.
  *
- *   -p fp32|bf16|int8  precision (bf16)    -t N  threads (all processors)
+ *   -p fp32|bf16|int8|fp16  precision      -t N  threads (all processors)
  *   -j N  pages at once (1)                -n N  ids at most (4096)
  *   -i    ids instead of text              -q    no text at all
  *   -m N  patch multiple in pixels (28)    -l N  go on to exactly N ids
  *   -f FILE  ids to force, by spaces       -s N  steps per submit (16)
- *   -d PREFIX  writes PREFIX.N.logits, fp32 [steps][vocab], and
+ *   -d DEVICE  cpu, cuda, cuda:N           -M N  MiB of memory (what it needs)
+ *   -x    says a hash of each page's features and logits
+ *   -g    no graphs: every kernel is launched by itself
+ *   -o PREFIX  writes PREFIX.N.logits, fp32 [steps][vocab], and
  *              PREFIX.N.features, fp32 [tokens][hidden], for page N from 0 on
+ *   -L N,N...  and PREFIX.N.layerL, fp32 [rows][hidden], behind these layers:
+ *              of vision from 0, of text from 1000
  *   -r PENALTY, -T TEMPERATURE, -P TOP_P, -S SEED
  *   -w    reads IMAGE's truth (NAME.gt.md beside NAME.png) by force and says
  *         its loss in nats per id */
@@ -19,7 +24,7 @@
 #include "engine/image/resize.h"
 #include "engine/model/model.h"
 #include "kernels/backend.h"
-#include "tests/lib/random_model.h"
+#include "tests/lib/device.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -30,13 +35,20 @@
 #include <time.h>
 #include <unistd.h>
 
-static const struct ocr_backend_ops *const ops = &ocr_backend_cpu;
+static const struct ocr_backend_ops *ops;
+
+enum {
+    LAYERS = 16 /* that are written, at most */
+};
 
 struct options {
     enum ocr_precision precision;
     unsigned threads, slots, steps;
     uint32_t max_tokens, multiple, length;
-    bool ids, quiet, loss;
+    bool ids, quiet, loss, hashes, direct;
+    const char *device;
+    uint64_t memory;
+    unsigned layers[LAYERS], layer_count;
     struct ocr_ids forced;
     const char *dump;
     struct ocr_sampler sampler;
@@ -49,7 +61,8 @@ struct page {
     struct ocr_ids prompt, ids, forced;
     double encode, prefill;
     double loss;
-    FILE *logits, *features;
+    FILE *logits, *features, *layers[LAYERS];
+    uint64_t hash;
     bool done, failed;
 };
 
@@ -242,15 +255,44 @@ static void dump_features(void *arg, uint64_t id, const float *features,
 {
     struct page *page = page_of(arg, id);
 
+    page->hash += ocr_logits_hash(features, tokens * hidden);
     if (page->features)
         fwrite(features, sizeof *features, (size_t)tokens * hidden,
                page->features);
 }
 
+static void dump_layer(void *arg, uint64_t id, unsigned layer,
+                       const float *residual, uint32_t first, uint32_t rows,
+                       uint32_t hidden)
+{
+    const struct program *p = arg;
+
+    (void)first;
+    for (unsigned i = 0; i < p->o.layer_count; i++)
+        if (p->o.layers[i] == layer)
+            fwrite(residual, sizeof *residual, (size_t)rows * hidden,
+                   page_of(p, id)->layers[i]);
+}
+
+static struct ocr_taps taps_of(struct program *p)
+{
+    const struct options *o = &p->o;
+
+    return (struct ocr_taps){.arg = p,
+                             .logits = o->dump || o->loss ? dump_logits : NULL,
+                             .features =
+                                 o->dump || o->hashes ? dump_features : NULL,
+                             .layer = o->layer_count ? dump_layer : NULL,
+                             .hashes = o->hashes,
+                             .direct = o->direct};
+}
+
 static void open_backend(struct program *p)
 {
     const double start = now();
-    struct ocr_backend_config c = {.device = "cpu",
+    struct ocr_taps taps;
+    struct ocr_backend_config c = {.device = p->o.device,
+                                   .memory = p->o.memory,
                                    .precision = p->o.precision,
                                    .threads = p->o.threads,
                                    .slots = p->o.slots,
@@ -272,13 +314,8 @@ static void open_backend(struct program *p)
             (double)p->plan.weight_bytes / 0x1p20,
             (double)p->plan.kv_bytes / 0x1p20,
             (double)p->plan.workspace_bytes / 0x1p20);
-    MUST(
-        ops->set_taps(p->backend,
-                      &(struct ocr_taps){
-                          .arg = p,
-                          .logits = p->o.dump || p->o.loss ? dump_logits : NULL,
-                          .features = p->o.dump ? dump_features : NULL},
-                      err));
+    taps = taps_of(p);
+    MUST(ops->set_taps(p->backend, &taps, err));
     if (p->folder) {
         MUST(ocr_model_folder_check(p->folder, err));
         ocr_model_folder_unmap(p->folder);
@@ -291,8 +328,10 @@ static void take(struct program *p, const struct ocr_event *e)
 
     if (e->type == OCR_EVENT_STEP)
         return;
-    for (uint32_t i = 0; i < e->count; i++)
+    for (uint32_t i = 0; i < e->count; i++) {
         append(&page->ids, e->ids[i]);
+        page->hash = page->hash * 31 + e->hashes[i];
+    }
     page->done =
         page->done || e->type == OCR_EVENT_DONE || e->type == OCR_EVENT_FAILED;
     if (e->type == OCR_EVENT_FAILED) {
@@ -352,6 +391,12 @@ static void start_page(struct program *p, unsigned number, unsigned slot)
         page->logits = dump_file(&p->o, number, "logits");
         page->features = dump_file(&p->o, number, "features");
     }
+    for (unsigned i = 0; i < p->o.layer_count; i++) {
+        char what[32];
+
+        snprintf(what, sizeof what, "layer%u", p->o.layers[i]);
+        page->layers[i] = dump_file(&p->o, number, what);
+    }
     MUST(ops->slot_open(p->backend, slot, &c, err));
     for (uint32_t i = 0; i < p->plan.slot_blocks; i++)
         table[i] = slot * p->plan.slot_blocks + i;
@@ -392,13 +437,17 @@ static void end_page(struct program *p, struct page *page, unsigned slot)
         fclose(page->logits);
     if (page->features)
         fclose(page->features);
+    for (unsigned i = 0; i < p->o.layer_count; i++)
+        fclose(page->layers[i]);
     if (!p->o.quiet)
         print_page(p, page);
     fprintf(stderr,
-            "%s: %" PRIu32 "x%" PRIu32 ", %zu tokens, encode %.2f s, prefill "
-            "%.2f s, %zu ids",
+            "%s: %" PRIu32 "x%" PRIu32 ", %zu tokens, encode %.4f s, prefill "
+            "%.4f s, %zu ids",
             page->name, page->width, page->height, page->prompt.count,
             page->encode, page->prefill, page->ids.count);
+    if (p->o.hashes)
+        fprintf(stderr, ", hash %016" PRIx64, page->hash);
     if (p->o.loss && page->ids.count)
         fprintf(stderr, ", loss %.6f", page->loss / (double)page->ids.count);
     fputc('\n', stderr);
@@ -436,7 +485,7 @@ static void run_group(struct program *p, unsigned first, unsigned count)
     }
     if (longest > 1)
         fprintf(stderr,
-                "decode: %u at once, %.2f s, %.2f ms a step, %.1f ids/s\n",
+                "decode: %u at once, %.2f s, %.3f ms a step, %.1f ids/s\n",
                 count, now() - start,
                 1000 * (now() - start) / (double)(longest - 1),
                 (double)(ids - count) / (now() - start));
@@ -460,6 +509,8 @@ static enum ocr_precision precision_of(const char *name)
         return OCR_PRECISION_FP32;
     if (!strcmp(name, "int8"))
         return OCR_PRECISION_INT8;
+    if (!strcmp(name, "fp16"))
+        return OCR_PRECISION_FP16;
     if (strcmp(name, "bf16"))
         die("%s is no precision", name);
     return OCR_PRECISION_BF16;
@@ -475,16 +526,29 @@ static unsigned number(const char *text, unsigned least, unsigned most)
     return (unsigned)n;
 }
 
+static void read_layers(struct options *o, char *list)
+{
+    char *save = NULL;
+
+    for (char *word = strtok_r(list, ",", &save); word;
+         word = strtok_r(NULL, ",", &save)) {
+        if (o->layer_count == LAYERS)
+            die("more than %d layers", LAYERS);
+        o->layers[o->layer_count++] = number(word, 0, 9999);
+    }
+}
+
 static void parse(struct options *o, int argc, char **argv)
 {
     *o = (struct options){.precision = OCR_PRECISION_BF16,
+                          .device = "cpu",
                           .slots = 1,
                           .steps = OCR_EVENT_IDS,
                           .max_tokens = 4096,
                           .multiple = 28,
                           .sampler = {.top_p = 1, .repetition_penalty = 1}};
-    for (int c;
-         (c = getopt(argc, argv, "p:t:j:n:iqm:l:f:s:d:r:T:P:S:w")) != -1;)
+    for (int c; (c = getopt(argc, argv,
+                            "p:t:j:n:iqm:l:f:s:d:o:L:M:r:T:P:S:wxg")) != -1;)
         switch (c) {
         case 'p':
             o->precision = precision_of(optarg);
@@ -520,7 +584,22 @@ static void parse(struct options *o, int argc, char **argv)
             o->steps = number(optarg, 1, OCR_EVENT_IDS);
             break;
         case 'd':
+            o->device = optarg;
+            break;
+        case 'o':
             o->dump = optarg;
+            break;
+        case 'L':
+            read_layers(o, optarg);
+            break;
+        case 'M':
+            o->memory = (uint64_t)number(optarg, 1, 1 << 30) << 20;
+            break;
+        case 'x':
+            o->hashes = true;
+            break;
+        case 'g':
+            o->direct = true;
             break;
         case 'r':
             o->sampler.repetition_penalty = strtof(optarg, NULL);
@@ -539,6 +618,8 @@ static void parse(struct options *o, int argc, char **argv)
         }
     if (o->length)
         o->max_tokens = o->length;
+    if (o->layer_count && !o->dump)
+        die("-L needs -o");
 }
 
 int main(int argc, char **argv)
@@ -552,6 +633,7 @@ int main(int argc, char **argv)
     parse(&p.o, argc, argv);
     if (argc - optind < 2)
         die("MODEL IMAGE... are missing");
+    ops = device_ops(p.o.device);
     p.count = (unsigned)(argc - optind - 1);
     p.pages = calloc(p.count, sizeof *p.pages);
     open_model(&p, argv[optind]);

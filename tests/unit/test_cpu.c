@@ -48,7 +48,11 @@ static void see_layer(void *arg, uint64_t page, unsigned layer,
     (void)first;
     (void)hidden;
     assert_true(rows > 0);
-    s->layers |= 1u << (layer >= 1000 ? layer - 984 : layer);
+    if (layer == OCR_TAP_PATCHES)
+        s->layers |= 1u << 31;
+    else
+        s->layers |=
+            1u << (layer >= OCR_TAP_TEXT ? layer - OCR_TAP_TEXT + 16 : layer);
 }
 
 /* Reads a page with NEW_IDS forced ids. */
@@ -104,6 +108,7 @@ static void compare(const struct ocr_model *m, enum ocr_precision precision,
     assert_int_equal(s.steps, NEW_IDS);
     assert_int_equal(s.first_position, n);
     assert_int_equal(s.tokens, n - 8);
+    assert_true(s.layers & 1u << 31);
     for (uint32_t i = 0; i < m->vision.layers; i++)
         assert_true(s.layers & 1u << i);
     for (uint32_t i = 0; i < m->text.layers; i++)
