@@ -67,8 +67,8 @@ cudaError_t cuda_ops_prepare(enum ocr_half half);
 /* ---- the KV cache ----
  * [layer][block][kv head][K, V][CUDA_KV_TOKENS][CUDA_TEXT_DIM], 16 bit; the
  * 16-byte piece c of token t lies at piece c ^ (t & 7), so that a block can be
- * copied as it is and read without bank conflicts. V behind the last token of
- * a block is zero. */
+ * copied as it is and read without bank conflicts. Nothing needs to be cleared:
+ * what is behind a page's last token is never used. */
 struct cuda_kv {
     uint16_t *data;
     uint32_t blocks, layers, kv_heads;

@@ -1,0 +1,65 @@
+/* kernels/cuda/launch.cuh - starting kernels.
+ *
+ * Layer:   kernels/cuda, private.
+ * Threads: any; device_facts are filled by cuda_ops_prepare. */
+#ifndef OCR_CUDA_LAUNCH_CUH
+#define OCR_CUDA_LAUNCH_CUH
+#include "kernels/cuda/ops.h"
+
+struct device_facts {
+    unsigned processors;
+    size_t shared;    /* bytes a block can have */
+    bool overlapping; /* kernels may start before the one before has ended */
+};
+
+/* Of the current device. */
+const struct device_facts *device_facts(void);
+
+/* `early`: a kernel that keeps the rule of await_previous (device.cuh). */
+template <typename... Formal, typename... Actual>
+cudaError_t start(void (*kernel)(Formal...), dim3 grid, unsigned threads,
+                  size_t shared, cudaStream_t stream, bool early,
+                  const Actual &...args)
+{
+    cudaLaunchAttribute attribute = {};
+    cudaLaunchConfig_t config = {};
+
+    if (!grid.x || !grid.y || !grid.z)
+        return cudaSuccess;
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    config.gridDim = grid;
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = shared;
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = early && device_facts()->overlapping ? 1 : 0;
+    return cudaLaunchKernelEx(&config, kernel, args...);
+}
+
+/* Loads the kernel and lets it use up to `shared` bytes, or as many as the
+ * device has. */
+template <typename Kernel> cudaError_t prepare(Kernel *kernel, size_t shared)
+{
+    cudaFuncAttributes a;
+    cudaError_t rc = cudaFuncGetAttributes(&a, kernel);
+
+    if (rc == cudaSuccess && shared > 48 * 1024)
+        rc = cudaFuncSetAttribute(
+            kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+            static_cast<int>(shared < device_facts()->shared - a.sharedSizeBytes
+                                 ? shared
+                                 : device_facts()->shared - a.sharedSizeBytes));
+    return rc;
+}
+
+/* Each part's kernels. */
+cudaError_t prepare_rows(ocr_half half);
+cudaError_t prepare_split(ocr_half half);
+cudaError_t prepare_attention(ocr_half half);
+cudaError_t prepare_product(ocr_half half);
+cudaError_t prepare_attend(ocr_half half);
+cudaError_t prepare_decode(ocr_half half);
+cudaError_t prepare_sample(void);
+
+#endif
