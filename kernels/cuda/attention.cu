@@ -242,8 +242,8 @@ template <ocr_half H, typename View> struct attention {
             s[n][half * 2] = exp2_fast(s[n][half * 2] * scale - shift);
             s[n][half * 2 + 1] = exp2_fast(s[n][half * 2 + 1] * scale - shift);
         }
-        /* Also if nothing has grown: times one changes no bit. */
-        old = exp2_fast(most[m][half] * scale - shift);
+        /* Exactly one if nothing has grown, so that it changes no bit. */
+        old = exp2_fast((most[m][half] - high) * scale);
         sum[m][half] *= old;
 #pragma unroll
         for (int n = 0; n < DIM / 8; n++) {

@@ -147,10 +147,11 @@ struct step_memory step_memory(const struct cuda_decode *d, unsigned tiles)
     struct step_memory m = {};
 
     m.splits = (longest + CUDA_SPLIT - 1) / CUDA_SPLIT;
+    /* What must be zero between steps lies in the same place for any tiles. */
+    cut(&m.splits_done, base, &m.bytes, THREADS * d->kv.kv_heads);
+    cut(&m.parts_done, base, &m.bytes, THREADS);
     cut(&m.row, base, &m.bytes, rows);
     cut(&m.item, base, &m.bytes, 1 + rows * m.splits);
-    cut(&m.splits_done, base, &m.bytes, rows * d->kv.kv_heads);
-    cut(&m.parts_done, base, &m.bytes, rows);
     cut(&m.parts, base, &m.bytes, rows * SAMPLE_PARTS);
     cut(&m.candidates, base, &m.bytes, rows * d->vocab);
     cut(&m.qkv, base, &m.bytes, rows * (d->heads + 2 * d->kv.kv_heads) * DIM);
