@@ -22,12 +22,27 @@ void cpu_heads_init(struct cpu_heads *kv, uint32_t head_dim,
 
 static void product(const struct cpu_attend *a, float *c, size_t ldc,
                     const void *rows, size_t stride, unsigned count,
-                    const void *p, const void *q, unsigned tiles)
+                    const struct cpu_panels *p, unsigned tiles)
 {
     if (a->kind == CPU_ROWS_BF16)
-        a->isa->mul_half(c, ldc, rows, stride, count, p, q, tiles);
+        a->isa->mul_half(c, ldc, rows, stride, count, p->p, p->q, tiles);
     else
-        a->isa->mul(c, ldc, rows, stride, count, p, q, tiles, a->kv->format);
+        a->isa->mul(c, ldc, rows, stride, count, p, tiles, a->kv->format);
+}
+
+/* s->scores = q times the K of a split's blocks. */
+static void score(const struct cpu_attend *a, struct cpu_scratch *s,
+                  const void *q, size_t stride, unsigned rows,
+                  const char *const *k, unsigned blocks)
+{
+    for (unsigned i = 0; i < blocks; i += 2) {
+        const struct cpu_panels p = {k[i], i + 1 < blocks ? k[i + 1] : NULL,
+                                     i + 2 < blocks ? k[i + 2] : NULL,
+                                     i + 3 < blocks ? k[i + 3] : NULL};
+
+        product(a, s->scores + i * CPU_LANES, CPU_SCORE_STRIDE, q, stride, rows,
+                &p, a->kv->k_tiles);
+    }
 }
 
 void cpu_attend_begin(struct cpu_scratch *s, unsigned rows, uint32_t width)
@@ -68,23 +83,43 @@ void cpu_attend_split(const struct cpu_attend *a, struct cpu_scratch *s,
     const size_t panel = a->kv->v_half * CPU_SPLIT_BLOCKS;
     const uint32_t width = a->kv->v_panels * CPU_LANES;
 
-    for (unsigned i = 0; i < blocks; i += 2)
-        product(a, s->scores + i * CPU_LANES, CPU_SCORE_STRIDE, q, stride, rows,
-                k[i], i + 1 < blocks ? k[i + 1] : NULL, a->kv->k_tiles);
+    score(a, s, q, stride, rows, k, blocks);
     for (unsigned r = 0; r < rows; r++, visible += step) {
         const int64_t n = visible < 0 ? 0 : visible > keys ? keys : visible;
         weigh(a, s, r, s->p + r * p_stride, (unsigned)n, tiles * CPU_TILE);
     }
     for (uint32_t i = 0; i < a->kv->v_panels; i += 2) {
         const bool two = i + 1 < a->kv->v_panels;
+        const struct cpu_panels p = {.p = v + i * panel,
+                                     .q = two ? v + (i + 1) * panel : NULL};
 
-        product(a, s->c, 32, s->p, p_stride, rows, v + i * panel,
-                two ? v + (i + 1) * panel : NULL, tiles);
+        product(a, s->c, 32, s->p, p_stride, rows, &p, tiles);
         for (unsigned r = 0; r < rows; r++)
             a->isa->merge(s->acc + (size_t)r * width + i * CPU_LANES,
                           s->c + (size_t)r * 32, two ? 32 : 16, s->alpha[r],
                           s->beta[r]);
     }
+}
+
+void cpu_attend_blocks(const struct cpu_attend *a, struct cpu_scratch *s,
+                       const void *q, size_t stride, unsigned rows,
+                       const char *const *k, const char *const *v,
+                       unsigned keys)
+{
+    const unsigned blocks = (keys + OCR_BLOCK_TOKENS - 1) / OCR_BLOCK_TOKENS;
+    const unsigned tiles = (blocks + 1) / 2;
+    const size_t p_stride = cpu_row_stride(a->kind, OCR_SPLIT_TOKENS);
+    const uint32_t width = a->kv->v_panels * CPU_LANES;
+    const uint32_t ldc = (width + 31) / 32 * 32;
+
+    score(a, s, q, stride, rows, k, blocks);
+    for (unsigned r = 0; r < rows; r++)
+        weigh(a, s, r, s->p + r * p_stride, keys, tiles * CPU_TILE);
+    a->isa->mul_blocks(s->wide, ldc, s->p, p_stride, rows, v, blocks,
+                       a->kv->v_panels, a->kv->format);
+    for (unsigned r = 0; r < rows; r++)
+        a->isa->merge(s->acc + (size_t)r * width, s->wide + (size_t)r * ldc,
+                      width, s->alpha[r], s->beta[r]);
 }
 
 void cpu_attend_end(const struct cpu_attend *a, struct cpu_scratch *s,

@@ -9,7 +9,8 @@
  * then lose themselves: measured.) */
 
 enum {
-    BODY_SUMS = 8 /* of 4 rows and two panels */
+    BODY_SUMS = 8,     /* of 4 rows and two panels */
+    BODY_AHEAD = 2048, /* bytes of each panel: measured */
 };
 
 /* Input k of a tile for 16 outputs, as floats. */
@@ -34,20 +35,19 @@ V16_FN size_t tile_bytes(enum cpu_format format)
     return format == CPU_FP32 ? 4 * n : format == CPU_BF16 ? 2 * n : n;
 }
 
-/* One chain of a tile: the inputs first, first + 2, ... for `rows` rows and
- * one or two panels. */
-V16_FN void chain(struct v16 sum[], const float *a, size_t stride,
-                  unsigned rows, unsigned panels, const void *const tile[2],
-                  unsigned first, enum cpu_format format)
+/* Half a chain of a tile: the inputs first, first + 2, ... of 16, for `rows`
+ * rows and one or two panels. */
+V16_FN void half_chain(struct v16 sum[], const float *a, size_t stride,
+                       unsigned rows, unsigned panels,
+                       const char *const half[2], unsigned first,
+                       enum cpu_format format)
 {
-    for (unsigned i = 0; i < rows * panels; i++)
-        sum[i] = v_zero();
-    for (unsigned k = first; k < CPU_TILE; k += 2) {
+    for (unsigned k = first; k < CPU_TILE / 2; k += 2) {
         struct v16 b[2];
 
-        b[0] = tile_input(tile[0], k, format);
+        b[0] = tile_input(half[0], k, format);
         if (panels == 2)
-            b[1] = tile_input(tile[1], k, format);
+            b[1] = tile_input(half[1], k, format);
 #pragma GCC unroll 4
         for (unsigned r = 0; r < rows; r++) {
             const struct v16 x = v_set1(a[r * stride + k]);
@@ -61,48 +61,119 @@ V16_FN void chain(struct v16 sum[], const float *a, size_t stride,
     }
 }
 
+/* c += a times a tile of one or two panels, whose halves lie anywhere. */
+V16_FN void add_tile(float *c, size_t ldc, const float *a, size_t stride,
+                     unsigned rows, unsigned panels, const char *const lower[2],
+                     const char *const upper[2], enum cpu_format format)
+{
+    struct v16 sum[2][BODY_SUMS];
+
+#pragma GCC unroll 2
+    for (unsigned odd = 0; odd < 2; odd++) {
+        for (unsigned i = 0; i < rows * panels; i++)
+            sum[odd][i] = v_zero();
+        half_chain(sum[odd], a, stride, rows, panels, lower, odd, format);
+        half_chain(sum[odd], a + CPU_TILE / 2, stride, rows, panels, upper, odd,
+                   format);
+    }
+#pragma GCC unroll 4
+    for (unsigned r = 0; r < rows; r++)
+#pragma GCC unroll 2
+        for (unsigned i = 0; i < panels; i++) {
+            float *at = c + r * ldc + i * 16;
+            const unsigned n = r * panels + i;
+
+            v_store(at, v_add(v_load(at), v_add(sum[0][n], sum[1][n])));
+        }
+}
+
+V16_FN void clear(float *c, size_t ldc, unsigned rows, unsigned columns)
+{
+    for (unsigned r = 0; r < rows; r++)
+        for (unsigned i = 0; i < columns; i += 16)
+            v_store(c + r * ldc + i, v_zero());
+}
+
+V16_FN void fetch(const char *p, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += 64)
+        v_prefetch(p + i);
+}
+
+/* The tile that follows BODY_AHEAD bytes behind tile t of a panel. */
+V16_FN void fetch_tile(const char *panel, const char *next, unsigned t,
+                       unsigned tiles, size_t bytes)
+{
+    const unsigned ahead = t + (unsigned)(BODY_AHEAD / bytes);
+
+    fetch(ahead < tiles ? panel + ahead * bytes
+                        : next + (ahead - tiles) * bytes,
+          bytes);
+}
+
 V16_FN void mul_rows(float *c, size_t ldc, const float *a, size_t stride,
-                     unsigned rows, unsigned panels, const void *p,
-                     const void *q, unsigned tiles, enum cpu_format format)
+                     unsigned rows, unsigned panels,
+                     const struct cpu_panels *from, unsigned tiles,
+                     enum cpu_format format)
 {
     const size_t step = tile_bytes(format);
+    const char *const p = from->p, *const q = panels == 2 ? from->q : p;
 
-    for (unsigned r = 0; r < rows; r++)
-        for (unsigned i = 0; i < panels; i++)
-            v_store(c + r * ldc + i * 16, v_zero());
+    clear(c, ldc, rows, panels * 16);
     for (unsigned t = 0; t < tiles; t++) {
-        const void *const tile[2] = {(const char *)p + t * step,
-                                     panels == 2 ? (const char *)q + t * step
-                                                 : NULL};
-        struct v16 even[BODY_SUMS], odd[BODY_SUMS];
+        const char *const lower[2] = {p + t * step, q + t * step};
+        const char *const upper[2] = {lower[0] + step / 2, lower[1] + step / 2};
 
-        chain(even, a + t * CPU_TILE, stride, rows, panels, tile, 0, format);
-        chain(odd, a + t * CPU_TILE, stride, rows, panels, tile, 1, format);
-#pragma GCC unroll 4
-        for (unsigned r = 0; r < rows; r++)
-#pragma GCC unroll 2
-            for (unsigned i = 0; i < panels; i++) {
-                float *at = c + r * ldc + i * 16;
-                const unsigned n = r * panels + i;
-
-                v_store(at, v_add(v_load(at), v_add(even[n], odd[n])));
-            }
+        if (from->next_p) {
+            fetch_tile(p, from->next_p, t, tiles, step);
+            if (panels == 2 && from->next_q)
+                fetch_tile(q, from->next_q, t, tiles, step);
+        }
+        add_tile(c, ldc, a + t * CPU_TILE, stride, rows, panels, lower, upper,
+                 format);
     }
+}
+
+/* The blocks after those of a tile are fetched while it is multiplied. */
+V16_FN void mul_blocks_rows(float *c, size_t ldc, const float *a, size_t stride,
+                            unsigned rows, const char *const *block,
+                            unsigned blocks, unsigned panels,
+                            enum cpu_format format)
+{
+    static const _Alignas(64) char nothing[2 * CPU_TILE * CPU_LANES];
+    const size_t half = tile_bytes(format) / 2;
+
+    clear(c, ldc, rows, (panels + 1) / 2 * 32);
+    for (unsigned t = 0; t < blocks; t += 2)
+        for (unsigned i = 0; i < panels; i += 2) {
+            const size_t p = i * half, q = i + 1 < panels ? p + half : p;
+            const char *const lower[2] = {block[t] + p, block[t] + q};
+            const bool two = t + 1 < blocks;
+            const char *const upper[2] = {two ? block[t + 1] + p : nothing,
+                                          two ? block[t + 1] + q : nothing};
+
+            if (t + 2 < blocks)
+                fetch(block[t + 2] + p, 2 * half);
+            if (t + 3 < blocks)
+                fetch(block[t + 3] + p, 2 * half);
+            add_tile(c + i * CPU_LANES, ldc, a + t * 16, stride, rows, 2, lower,
+                     upper, format);
+        }
 }
 
 /* A function for each number of rows and panels, so that the compiler knows
  * all counts and keeps the sums in registers. */
 #define BODY_MUL(rows, panels)                                                 \
     V16_OUT __attribute__((noinline)) void mul_##rows##_##panels(              \
-        float *c, size_t ldc, const float *a, size_t stride, const void *p,    \
-        const void *q, unsigned tiles, enum cpu_format format)                 \
+        float *c, size_t ldc, const float *a, size_t stride,                   \
+        const struct cpu_panels *p, unsigned tiles, enum cpu_format format)    \
     {                                                                          \
         if (format == CPU_BF16)                                                \
-            mul_rows(c, ldc, a, stride, rows, panels, p, q, tiles, CPU_BF16);  \
+            mul_rows(c, ldc, a, stride, rows, panels, p, tiles, CPU_BF16);     \
         else if (format == CPU_FP32)                                           \
-            mul_rows(c, ldc, a, stride, rows, panels, p, q, tiles, CPU_FP32);  \
+            mul_rows(c, ldc, a, stride, rows, panels, p, tiles, CPU_FP32);     \
         else                                                                   \
-            mul_rows(c, ldc, a, stride, rows, panels, p, q, tiles, CPU_INT8);  \
+            mul_rows(c, ldc, a, stride, rows, panels, p, tiles, CPU_INT8);     \
     }
 BODY_MUL(1, 1)
 BODY_MUL(2, 1)
@@ -114,20 +185,24 @@ BODY_MUL(3, 2)
 BODY_MUL(4, 2)
 
 typedef void mul_fn(float *c, size_t ldc, const float *a, size_t stride,
-                    const void *p, const void *q, unsigned tiles,
+                    const struct cpu_panels *p, unsigned tiles,
                     enum cpu_format format);
 static mul_fn *const mul_one[] = {NULL, mul_1_1, mul_2_1, mul_3_1, mul_4_1};
 static mul_fn *const mul_two[] = {NULL, mul_1_2, mul_2_2, mul_3_2, mul_4_2};
 
 static void mul_panels(mul_fn *const fn[], unsigned at_once, float *c,
                        size_t ldc, const float *a, size_t stride, unsigned rows,
-                       const void *p, const void *q, unsigned tiles,
+                       const struct cpu_panels *p, unsigned tiles,
                        enum cpu_format format)
 {
+    const struct cpu_panels once = {.p = p->p, .q = p->q};
+
+    /* Where many rows share the panels, time goes elsewhere. */
+    p = rows > at_once ? &once : p;
     while (rows) {
         const unsigned n = rows < at_once ? rows : at_once;
 
-        fn[n](c, ldc, a, stride, p, q, tiles, format);
+        fn[n](c, ldc, a, stride, p, tiles, format);
         c += n * ldc;
         a += n * stride;
         rows -= n;
@@ -137,20 +212,61 @@ static void mul_panels(mul_fn *const fn[], unsigned at_once, float *c,
 /* Two panels together where that has registers, or where there are few rows:
  * then memory is the limit, and two streams of it are faster than one. */
 static void mul(float *c, size_t ldc, const void *a, size_t stride,
-                unsigned rows, const void *p, const void *q, unsigned tiles,
+                unsigned rows, const struct cpu_panels *panels, unsigned tiles,
                 enum cpu_format format)
 {
+    const struct cpu_panels second = {.p = panels->q};
+
     stride /= sizeof(float);
-    if (q && (rows <= BODY_PAIR_ROWS || BODY_PAIR_ROWS >= BODY_ROWS)) {
-        mul_panels(mul_two, BODY_PAIR_ROWS, c, ldc, a, stride, rows, p, q,
+    if (second.p && (rows <= BODY_PAIR_ROWS || BODY_PAIR_ROWS >= BODY_ROWS)) {
+        mul_panels(mul_two, BODY_PAIR_ROWS, c, ldc, a, stride, rows, panels,
                    tiles, format);
         return;
     }
-    mul_panels(mul_one, BODY_ROWS, c, ldc, a, stride, rows, p, NULL, tiles,
+    mul_panels(mul_one, BODY_ROWS, c, ldc, a, stride, rows, panels, tiles,
                format);
-    if (q)
-        mul_panels(mul_one, BODY_ROWS, c + 16, ldc, a, stride, rows, q, NULL,
+    if (second.p)
+        mul_panels(mul_one, BODY_ROWS, c + 16, ldc, a, stride, rows, &second,
                    tiles, format);
+}
+
+#define BODY_BLOCKS(rows)                                                      \
+    V16_OUT __attribute__((noinline)) void mul_blocks_##rows(                  \
+        float *c, size_t ldc, const float *a, size_t stride,                   \
+        const char *const *block, unsigned blocks, unsigned panels,            \
+        enum cpu_format format)                                                \
+    {                                                                          \
+        if (format == CPU_BF16)                                                \
+            mul_blocks_rows(c, ldc, a, stride, rows, block, blocks, panels,    \
+                            CPU_BF16);                                         \
+        else                                                                   \
+            mul_blocks_rows(c, ldc, a, stride, rows, block, blocks, panels,    \
+                            CPU_FP32);                                         \
+    }
+BODY_BLOCKS(1)
+BODY_BLOCKS(2)
+BODY_BLOCKS(3)
+BODY_BLOCKS(4)
+
+static void mul_blocks(float *c, size_t ldc, const void *a, size_t stride,
+                       unsigned rows, const char *const *block, unsigned blocks,
+                       unsigned panels, enum cpu_format format)
+{
+    static void (*const fn[])(float *, size_t, const float *, size_t,
+                              const char *const *, unsigned, unsigned,
+                              enum cpu_format) = {
+        NULL, mul_blocks_1, mul_blocks_2, mul_blocks_3, mul_blocks_4};
+    const float *at = a;
+
+    stride /= sizeof(float);
+    while (rows) {
+        const unsigned n = rows < BODY_PAIR_ROWS ? rows : BODY_PAIR_ROWS;
+
+        fn[n](c, ldc, at, stride, block, blocks, panels, format);
+        c += n * ldc;
+        at += n * stride;
+        rows -= n;
+    }
 }
 
 V16_FN void put16(void *row, enum cpu_rows kind, unsigned i, struct v16 x)
@@ -300,6 +416,6 @@ V16_OUT void silu_mul(float *y, const float *gate, const float *up, unsigned n)
 }
 
 #define BODY_ISA                                                               \
-    .mul = mul, .finish = finish, .to_row = to_row, .rmsnorm = rmsnorm,        \
-    .rope = rope, .softmax = softmax, .merge = merge, .exp = exp_one,          \
-    .silu_mul = silu_mul
+    .mul = mul, .mul_blocks = mul_blocks, .finish = finish, .to_row = to_row,  \
+    .rmsnorm = rmsnorm, .rope = rope, .softmax = softmax, .merge = merge,      \
+    .exp = exp_one, .silu_mul = silu_mul

@@ -198,6 +198,12 @@ void cpu_attend_split(const struct cpu_attend *a, struct cpu_scratch *s,
                       const void *q, size_t stride, unsigned rows,
                       const char *const *k, const char *v, unsigned keys,
                       int64_t visible, int64_t step);
+/* The same for few rows that see all keys; V stays in its blocks. Not for
+ * CPU_ROWS_BF16. */
+void cpu_attend_blocks(const struct cpu_attend *a, struct cpu_scratch *s,
+                       const void *q, size_t stride, unsigned rows,
+                       const char *const *k, const char *const *v,
+                       unsigned keys);
 /* Row r of the result into out [head_dim]. */
 void cpu_attend_end(const struct cpu_attend *a, struct cpu_scratch *s,
                     unsigned r, float *out);
@@ -210,17 +216,17 @@ void cpu_put_k(char *panel, const struct cpu_heads *kv,
 void cpu_put_v(char *half, size_t next, const struct cpu_heads *kv,
                const struct cpu_isa *isa, unsigned token, const float *x);
 
-/* K of `head` of a block; V follows. */
+/* K of `head` of a block; V follows. Neighbouring blocks of a head are
+ * neighbours: that is how memory is read fastest. */
 static inline char *cpu_kv_block(const struct ocr_backend *b, uint32_t block,
                                  uint32_t layer, uint32_t head)
 {
     const struct cpu_heads *kv = &b->text.kv;
     const size_t bytes = kv->k_bytes + kv->v_panels * kv->v_half;
 
-    return b->kv +
-           (((size_t)block * b->text.layers + layer) * b->text.kv_heads +
-            head) *
-               bytes;
+    return b->kv + (((size_t)layer * b->text.kv_heads + head) * b->plan.blocks +
+                    block) *
+                       bytes;
 }
 
 static inline enum cpu_rows cpu_attend_rows(const struct ocr_backend *b,

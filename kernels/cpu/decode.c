@@ -13,6 +13,7 @@ struct step {
     const char *a;
     uint32_t inputs;
     struct cpu_finish finish;
+    atomic_uint unit;
 };
 
 static enum cpu_rows kind_of(const struct step *p, const struct cpu_matrix *m)
@@ -20,20 +21,32 @@ static enum cpu_rows kind_of(const struct step *p, const struct cpu_matrix *m)
     return cpu_matrix_rows(m, p->b->isa, false);
 }
 
-/* A thread's share of the outputs, for all slots at once: whole pairs of
- * panels. */
+/* Outputs for all slots at once, some panels at a time: a thread that other
+ * programs hold up gets fewer of them. */
 static void multiply_share(void *arg, unsigned thread, unsigned threads)
 {
+    enum {
+        AT_ONCE = 16
+    };
     struct step *p = arg;
-    const uint32_t panels = p->m->columns / CPU_LANES, pairs = (panels + 1) / 2;
-    const uint32_t first = 2 * (uint32_t)((uint64_t)pairs * thread / threads);
-    const uint32_t last =
-        2 * (uint32_t)((uint64_t)pairs * (thread + 1) / threads);
+    const uint32_t panels = p->m->columns / CPU_LANES;
     const enum cpu_rows kind = kind_of(p, p->m);
+    uint32_t first;
 
-    cpu_matrix_mul(p->m, p->b->isa, p->a, cpu_row_stride(kind, p->inputs), kind,
-                   p->count, first, last < panels ? last : panels, &p->finish,
-                   p->b->scratch[thread].c, p->b->scratch[thread].spare);
+    (void)threads;
+    while ((first = atomic_fetch_add(&p->unit, AT_ONCE)) < panels)
+        cpu_matrix_mul(p->m, p->b->isa, p->a, cpu_row_stride(kind, p->inputs),
+                       kind, p->count, first,
+                       first + AT_ONCE < panels ? first + AT_ONCE : panels,
+                       &p->finish, p->b->scratch[thread].c,
+                       p->b->scratch[thread].spare);
+}
+
+static void run(struct step *p,
+                void (*job)(void *arg, unsigned thread, unsigned threads))
+{
+    atomic_store(&p->unit, 0);
+    cpu_pool_run(p->b->pool, job, p);
 }
 
 static void multiply(struct step *p, const struct cpu_matrix *m, const char *a,
@@ -43,7 +56,7 @@ static void multiply(struct step *p, const struct cpu_matrix *m, const char *a,
     p->a = a;
     p->inputs = inputs;
     p->finish = finish;
-    cpu_pool_run(p->b->pool, multiply_share, p);
+    run(p, multiply_share);
 }
 
 /* b->rows_a = rows of `n` numbers, normalised if g is given. */
@@ -131,6 +144,10 @@ static void attend_head(const struct step *p, struct cpu_scratch *s, unsigned i,
                                 p->number, head);
             v[n] = k[n] + t->kv.k_bytes;
         }
+        if (a.kind != CPU_ROWS_BF16) {
+            cpu_attend_blocks(&a, s, s->a, q_stride, group, k, v, keys);
+            continue;
+        }
         cpu_gather_v(s->v, &t->kv, v, n);
         cpu_attend_split(&a, s, s->a, q_stride, group, k, s->v, keys, keys, 0);
     }
@@ -144,9 +161,10 @@ static void attend_share(void *arg, unsigned thread, unsigned threads)
 {
     struct step *p = arg;
     const uint32_t heads = p->b->text.kv_heads, units = heads * p->count;
+    uint32_t u;
 
-    /* Neighbouring units are heads of one slot and equally long. */
-    for (uint32_t u = thread; u < units; u += threads)
+    (void)threads;
+    while ((u = atomic_fetch_add(&p->unit, 1)) < units)
         attend_head(p, &p->b->scratch[thread], u / heads, u % heads);
 }
 
@@ -165,7 +183,7 @@ static void decode_layer(struct step *p)
              (struct cpu_finish){.kind = CPU_STORE,
                                  .out = qkv_row(p, 0),
                                  .stride = l->qkv.columns * sizeof(float)});
-    cpu_pool_run(b->pool, attend_share, p);
+    run(p, attend_share);
     make_rows(p, b->attended, NULL, width, &l->o);
     multiply(p, &l->o, b->rows_a, width, add);
     make_rows(p, b->x, l->norm2, t->hidden, &l->gate_up);

@@ -94,8 +94,9 @@ static bool same_bits(const struct cpu_isa *isa)
             rows[r][k] = noise(&seed);
         isa->to_row(half[r], CPU_ROWS_BF16, rows[r], K);
     }
-    cpu_isa_scalar.mul(c[0][0], 32, rows, sizeof rows[0], ROWS, panel[0][0],
-                       panel[0][1], TILES, CPU_BF16);
+    cpu_isa_scalar.mul(c[0][0], 32, rows, sizeof rows[0], ROWS,
+                       &(struct cpu_panels){panel[0][0], panel[0][1], 0, 0},
+                       TILES, CPU_BF16);
     isa->mul_half(c[1][0], 32, half, sizeof half[0], ROWS, panel[1][0],
                   panel[1][1], TILES);
     /* Of bits: that is what is asked. NOLINTNEXTLINE */

@@ -54,6 +54,12 @@ struct cpu_finish {
     const float *scale; /* of each output, or NULL */
 };
 
+/* One or two panels, and those that will be read after them. */
+struct cpu_panels {
+    const void *p, *q;           /* q: or NULL */
+    const void *next_p, *next_q; /* or NULL; only fetched ahead */
+};
+
 struct cpu_isa {
     const char *name;
     const uint8_t *order; /* which input stands at each place of 16 */
@@ -61,11 +67,18 @@ struct cpu_isa {
     bool half_decode;     /* those of decoding, too */
     unsigned block;       /* rows that large products take at once */
 
-    /* c[rows][32] = a[rows] * the panels p and q (NULL: only p), over `tiles`
-     * tiles. A row of c has `ldc` numbers, a row of `a` `stride` bytes. */
+    /* c[rows][32] = a[rows] * the panels, over `tiles` tiles; [rows][16] if
+     * there is no q. A row of c has `ldc` numbers, a row of `a` `stride`
+     * bytes. */
     void (*mul)(float *c, size_t ldc, const void *a, size_t stride,
-                unsigned rows, const void *p, const void *q, unsigned tiles,
+                unsigned rows, const struct cpu_panels *panels, unsigned tiles,
                 enum cpu_format format);
+    /* c[rows][panels * 16, up to a multiple of 32] = a[rows] * panels in
+     * blocks: block i holds the upper or lower half of tile i / 2 of each
+     * panel, one behind the other. Not for CPU_ROWS_BF16. */
+    void (*mul_blocks)(float *c, size_t ldc, const void *a, size_t stride,
+                       unsigned rows, const char *const *block, unsigned blocks,
+                       unsigned panels, enum cpu_format format);
     /* The same for CPU_ROWS_BF16 and CPU_BF16; NULL if !half. Reads and writes
      * rows up to the next multiple of 32, and 32 columns in any case. */
     void (*mul_half)(float *c, size_t ldc, const void *a, size_t stride,

@@ -225,7 +225,12 @@ void cpu_matrix_mul(const struct cpu_matrix *m, const struct cpu_isa *isa,
         const char *q = panel + 1 < last ? p + bytes : NULL;
 
         if (kind != CPU_ROWS_BF16) {
-            isa->mul(c, 32, a, stride, rows, p, q, m->tiles, m->format);
+            /* After the last ones nothing is known to come. */
+            const struct cpu_panels both = {
+                p, q, panel + 2 < last ? p + 2 * bytes : p,
+                panel + 3 < last ? p + 3 * bytes : q};
+
+            isa->mul(c, 32, a, stride, rows, &both, m->tiles, m->format);
         } else if (m->format == CPU_INT8) {
             uint16_t *wide = (uint16_t *)(void *)spare;
             uint16_t *next = (uint16_t *)(void *)(spare + spare_bytes);

@@ -5,9 +5,11 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 
 enum {
-    SPINS = 500 /* tens of microseconds */
+    SPIN_NS = 50000, /* before sleeping; a wake takes about as long */
+    SPINS = 64       /* between two looks at the clock */
 };
 
 struct worker {
@@ -36,13 +38,34 @@ static void relax(void)
 #endif
 }
 
+static int64_t now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Waits for *p to leave (`leave`) or reach `value`, SPIN_NS at most: whether
+ * it did. */
+static bool spin(atomic_uint *p, unsigned value, bool leave)
+{
+    const int64_t end = now_ns() + SPIN_NS;
+
+    do {
+        for (int i = 0; i < SPINS; i++) {
+            if ((atomic_load(p) == value) != leave)
+                return true;
+            relax();
+        }
+    } while (now_ns() < end);
+    return false;
+}
+
 static void wait_round(struct cpu_pool *p, unsigned seen)
 {
-    for (int i = 0; i < SPINS; i++) {
-        if (atomic_load(&p->round) != seen)
-            return;
-        relax();
-    }
+    if (spin(&p->round, seen, true))
+        return;
     pthread_mutex_lock(&p->lock);
     atomic_fetch_add(&p->sleepers, 1);
     while (atomic_load(&p->round) == seen)
@@ -139,9 +162,7 @@ void cpu_pool_run(struct cpu_pool *p,
     atomic_store(&p->busy, p->threads - 1);
     next_round(p);
     job(arg, 0, p->threads);
-    for (int i = 0; i < SPINS && atomic_load(&p->busy); i++)
-        relax();
-    if (!atomic_load(&p->busy))
+    if (spin(&p->busy, 0, false))
         return;
     pthread_mutex_lock(&p->lock);
     atomic_store(&p->caller_sleeps, true);
