@@ -269,6 +269,19 @@ static void mul_blocks(float *c, size_t ldc, const void *a, size_t stride,
     }
 }
 
+#if defined(V16_AVX512) || defined(V16_BF16)
+V16_FN void widen_panel(uint16_t *to, const int8_t *panel, unsigned tiles,
+                        const uint8_t *order)
+{
+    for (unsigned k = 0; k < tiles * CPU_TILE; k += 2, to += 32) {
+        const int8_t *in = panel + k / 16 * 256;
+
+        v_store_pairs(to, v_int8(in + order[k % 16] * 16),
+                      v_int8(in + order[k % 16 + 1] * 16));
+    }
+}
+#endif
+
 V16_FN void put16(void *row, enum cpu_rows kind, unsigned i, struct v16 x)
 {
     if (kind == CPU_ROWS_BF16)
@@ -357,30 +370,48 @@ V16_OUT void rope(float *x, const float *cosine, const float *sine, unsigned n)
     }
 }
 
+static const float NOTHING = -3.4e38f; /* less than any score */
+
+/* e^(scale s - max) of 16 scores, those from n on zero. */
+V16_FN struct v16 weight(const float *s, unsigned i, unsigned n, float scale,
+                         float max)
+{
+    struct v16 x;
+
+    if (i >= n)
+        return v_zero();
+    x = v_mul(v_load(s + i), v_set1(scale));
+    x = v_exp_negative(v_sub(x, v_set1(max)));
+    return n - i < 16 ? v_first(x, n - i) : x;
+}
+
 V16_OUT float softmax(void *p, enum cpu_rows kind, float *s, unsigned n,
                       unsigned end, float scale, float *max)
 {
-    const struct v16 by = v_set1(scale);
     const unsigned all = (n + 15) / 16 * 16;
-    struct v16 most = v_set1(-3.4e38f), sum = v_zero();
+    struct v16 most = v_set1(NOTHING), sum = v_zero();
 
     for (unsigned i = n; i < all; i++)
-        s[i] = -3.4e38f / (scale > 1 ? scale : 1);
-    for (unsigned i = 0; i < all; i += 16) {
-        const struct v16 x = v_mul(v_load(s + i), by);
-        v_store(s + i, x);
-        most = v_max(x, most);
-    }
-    *max = v_largest(most);
-    most = v_set1(*max);
+        s[i] = NOTHING;
     for (unsigned i = 0; i < all; i += 16)
-        v_store(s + i, v_exp(v_sub(v_load(s + i), most)));
-    for (unsigned i = n; i < all; i++)
-        s[i] = 0;
-    for (unsigned i = 0; i < end; i += 16) {
-        const struct v16 x = i < all ? v_load(s + i) : v_zero();
-        sum = v_add(sum, kind == CPU_ROWS_FP32 ? x : v_round(x));
-        put16(p, kind, i, x);
+        most = v_max(v_load(s + i), most);
+    /* As large as if each had been scaled before: rounding keeps the order. */
+    *max = n ? v_largest(most) * scale : NOTHING;
+    for (unsigned i = 0; i < end; i += CPU_TILE) {
+        struct v16 x = weight(s, i, n, scale, *max);
+        struct v16 y = weight(s, i + 16, n, scale, *max);
+
+        if (kind != CPU_ROWS_FP32) {
+            x = v_round(x);
+            y = v_round(y);
+        }
+        sum = v_add(v_add(sum, x), y);
+        if (kind == CPU_ROWS_BF16) {
+            v_store_halves((uint16_t *)p + i, x, y);
+        } else {
+            v_store((float *)p + i, x);
+            v_store((float *)p + i + 16, y);
+        }
     }
     return v_sum(sum);
 }

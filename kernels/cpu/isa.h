@@ -84,6 +84,9 @@ struct cpu_isa {
     void (*mul_half)(float *c, size_t ldc, const void *a, size_t stride,
                      unsigned rows, const void *p, const void *q,
                      unsigned tiles);
+    /* A CPU_INT8 panel as CPU_BF16, exactly: the scale comes behind the
+     * product. NULL if !half. */
+    void (*widen)(uint16_t *to, const int8_t *panel, unsigned tiles);
     /* Sends c (columns `at` to at + 31 of a product with `columns` in all) to
      * its place. c is changed. */
     void (*finish)(const struct cpu_finish *f, float *c, unsigned rows,

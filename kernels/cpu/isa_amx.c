@@ -55,12 +55,18 @@ TILES void mul_half(float *c, size_t ldc, const void *a, size_t stride,
     _tile_release();
 }
 
+V16_OUT void widen(uint16_t *to, const int8_t *panel, unsigned tiles)
+{
+    widen_panel(to, panel, tiles, cpu_order_plain);
+}
+
 const struct cpu_isa cpu_isa_amx = {
     .name = "amx",
     .order = cpu_order_plain,
     .half = true,
     .block = 256,
     .mul_half = mul_half,
+    .widen = widen,
     BODY_ISA,
 };
 #endif

@@ -84,6 +84,11 @@ V16_OUT void mul_half(float *c, size_t ldc, const void *a, size_t stride,
         half_rows(c, ldc, at, stride, 1, p, q, tiles);
 }
 
+V16_OUT void widen(uint16_t *to, const int8_t *panel, unsigned tiles)
+{
+    widen_panel(to, panel, tiles, cpu_order_pairs);
+}
+
 const struct cpu_isa cpu_isa_bf16 = {
     .name = "bf16",
     .order = cpu_order_pairs,
@@ -91,6 +96,7 @@ const struct cpu_isa cpu_isa_bf16 = {
     .half_decode = true,
     .block = 192,
     .mul_half = mul_half,
+    .widen = widen,
     BODY_ISA,
 };
 #endif

@@ -198,18 +198,6 @@ size_t cpu_row_stride(enum cpu_rows kind, uint32_t n)
     return (size_t)up(n, CPU_TILE) * (kind == CPU_ROWS_BF16 ? 2 : 4) + 64;
 }
 
-/* An 8-bit panel as bf16: exact, the scale comes behind the product. */
-static void widen(const struct cpu_matrix *m, const struct cpu_isa *isa,
-                  const int8_t *from, uint16_t *to)
-{
-    for (uint32_t k = 0; k < m->tiles * CPU_TILE; k++) {
-        const int8_t *in = from + (k / 16 * 16 + isa->order[k % 16]) * 16;
-
-        for (unsigned n = 0; n < CPU_LANES; n++)
-            to[k / 2 * 32 + n * 2 + k % 2] = cpu_to_bf16(in[n]);
-    }
-}
-
 void cpu_matrix_mul(const struct cpu_matrix *m, const struct cpu_isa *isa,
                     const void *a, size_t stride, enum cpu_rows kind,
                     unsigned rows, uint32_t first, uint32_t last,
@@ -235,9 +223,9 @@ void cpu_matrix_mul(const struct cpu_matrix *m, const struct cpu_isa *isa,
             uint16_t *wide = (uint16_t *)(void *)spare;
             uint16_t *next = (uint16_t *)(void *)(spare + spare_bytes);
 
-            widen(m, isa, (const int8_t *)p, wide);
+            isa->widen(wide, (const int8_t *)p, m->tiles);
             if (q)
-                widen(m, isa, (const int8_t *)q, next);
+                isa->widen(next, (const int8_t *)q, m->tiles);
             isa->mul_half(c, 32, a, stride, rows, wide, q ? next : NULL,
                           m->tiles);
         } else {

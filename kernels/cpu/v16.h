@@ -80,13 +80,16 @@ V16_FN struct v16 v_fma(struct v16 a, struct v16 b, struct v16 c)
 }
 /* The same where a * b is exact (both have 8 significant bits). */
 #define v_fma_exact v_fma
-/* 2^n for integers n in the low bits of t = n + 1.5 * 2^23. */
-V16_FN struct v16 v_pow2(struct v16 t)
+/* a * 2^n for integers n, of which t = n + 1.5 * 2^23 has the low bits. */
+V16_FN struct v16 v_scale(struct v16 a, struct v16 n, struct v16 t)
 {
-    const __m512i n = _mm512_slli_epi32(_mm512_castps_si512(t.v), 23);
-
-    return V(_mm512_castsi512_ps(
-        _mm512_add_epi32(n, _mm512_set1_epi32(0x3f800000))));
+    (void)t;
+    return V(_mm512_scalef_ps(a.v, n.v));
+}
+V16_FN __m256 v_fold(struct v16 a, __m256 *upper)
+{
+    *upper = _mm512_extractf32x8_ps(a.v, 1);
+    return _mm512_castps512_ps256(a.v);
 }
 V16_FN __m512i v_round_bits(struct v16 a)
 {
@@ -113,6 +116,30 @@ V16_FN void v_store_bf16(uint16_t *p, struct v16 a)
     h = _mm256_permutexvar_epi16(order, h);
 #endif
     _mm256_storeu_si256((__m256i *)(void *)p, h);
+}
+/* The upper halves of 32 floats that are bf16 values. */
+V16_FN void v_store_halves(uint16_t *p, struct v16 a, struct v16 b)
+{
+#ifdef V16_BF16
+    const __m512i order = _mm512_set_epi16(
+        59, 63, 51, 55, 43, 47, 35, 39, 57, 61, 49, 53, 41, 45, 33, 37, 27, 31,
+        19, 23, 11, 15, 3, 7, 25, 29, 17, 21, 9, 13, 1, 5);
+#else
+    const __m512i order = _mm512_set_epi16(
+        63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29,
+        27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
+#endif
+    _mm512_storeu_si512(
+        (void *)p, _mm512_permutex2var_epi16(_mm512_castps_si512(a.v), order,
+                                             _mm512_castps_si512(b.v)));
+}
+/* Pairs of two floats each that are bf16 values. */
+V16_FN void v_store_pairs(uint16_t *p, struct v16 lower, struct v16 upper)
+{
+    _mm512_storeu_si512(
+        (void *)p,
+        _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(lower.v), 16),
+                        _mm512_castps_si512(upper.v)));
 }
 /* The lower or upper bf16 of each of 16 pairs. */
 V16_FN struct v16 v_lower(const uint16_t *pairs)
@@ -183,9 +210,16 @@ V16_FN __m256 v_pow2_half(__m256 t)
     return _mm256_castsi256_ps(
         _mm256_add_epi32(n, _mm256_set1_epi32(0x3f800000)));
 }
-V16_FN struct v16 v_pow2(struct v16 t)
+V16_FN struct v16 v_scale(struct v16 x, struct v16 n, struct v16 t)
 {
-    return V(v_pow2_half(t.a), v_pow2_half(t.b));
+    (void)n;
+    return V(_mm256_mul_ps(x.a, v_pow2_half(t.a)),
+             _mm256_mul_ps(x.b, v_pow2_half(t.b)));
+}
+V16_FN __m256 v_fold(struct v16 x, __m256 *upper)
+{
+    *upper = x.b;
+    return x.a;
 }
 V16_FN __m256i v_round_bits(__m256 a)
 {
@@ -210,6 +244,11 @@ V16_FN void v_store_bf16(uint16_t *p, struct v16 x)
 
     _mm256_storeu_si256((__m256i *)(void *)p,
                         _mm256_permute4x64_epi64(h, 0xd8));
+}
+V16_FN void v_store_halves(uint16_t *p, struct v16 x, struct v16 y)
+{
+    v_store_bf16(p, x);
+    v_store_bf16(p + 16, y);
 }
 V16_FN __m256i v_pairs(const uint16_t *p)
 {
@@ -292,16 +331,18 @@ V16_FN struct v16 v_fma_exact(struct v16 a, struct v16 b, struct v16 c)
         c.f[i] += a.f[i] * b.f[i];
     return c;
 }
-V16_FN struct v16 v_pow2(struct v16 t)
+V16_FN struct v16 v_scale(struct v16 a, struct v16 n, struct v16 t)
 {
+    (void)n;
     for (int i = 0; i < 16; i++) {
         uint32_t u;
 
         memcpy(&u, &t.f[i], sizeof u);
         u = (u << 23) + 0x3f800000u;
         memcpy(&t.f[i], &u, sizeof u);
+        a.f[i] *= t.f[i];
     }
-    return t;
+    return a;
 }
 V16_FN uint32_t v_round_bits(float x)
 {
@@ -323,6 +364,11 @@ V16_FN void v_store_bf16(uint16_t *p, struct v16 a)
 {
     for (int i = 0; i < 16; i++)
         p[i] = (uint16_t)(v_round_bits(a.f[i]) >> 16);
+}
+V16_FN void v_store_halves(uint16_t *p, struct v16 a, struct v16 b)
+{
+    v_store_bf16(p, a);
+    v_store_bf16(p + 16, b);
 }
 V16_FN struct v16 v_widen(const uint16_t *p)
 {
@@ -388,6 +434,17 @@ V16_FN void v_store_n(float *p, struct v16 a, unsigned n)
     memcpy(p, all, n * sizeof *p);
 }
 
+/* The first n lanes of a, zero above. */
+V16_FN struct v16 v_first(struct v16 a, unsigned n)
+{
+    float all[16];
+
+    v_store(all, a);
+    return v_load_n(all, n);
+}
+
+/* The lanes are taken by halves: 8 and 8, 4 and 4, 2 and 2, 1 and 1. */
+#ifdef V16_SCALAR
 V16_FN float v_sum(struct v16 a)
 {
     float f[16];
@@ -409,15 +466,30 @@ V16_FN float v_largest(struct v16 a)
             f[i] = f[i] > f[i + half] ? f[i] : f[i + half];
     return f[0];
 }
+#else
+#define V16_FOLD(name, op)                                                     \
+    V16_FN float name(struct v16 a)                                            \
+    {                                                                          \
+        __m256 upper, lower = v_fold(a, &upper);                               \
+        __m128 x;                                                              \
+                                                                               \
+        lower = _mm256_##op##_ps(lower, upper);                                \
+        x = _mm_##op##_ps(_mm256_castps256_ps128(lower),                       \
+                          _mm256_extractf128_ps(lower, 1));                    \
+        x = _mm_##op##_ps(x, _mm_movehl_ps(x, x));                             \
+        return _mm_cvtss_f32(_mm_##op##_ss(x, _mm_movehdup_ps(x)));            \
+    }
+V16_FOLD(v_sum, add)
+V16_FOLD(v_largest, max)
+#endif
 
 /* e^x with 2 units in the last place: x = n ln 2 + r, |r| <= ln 2 / 2, and a
- * polynomial in r. Ends at e^-87.3 and e^88.3: neither zero nor infinity. */
-V16_FN struct v16 v_exp(struct v16 x)
+ * polynomial in r. x from -87.3 to 88.3: neither zero nor infinity. */
+V16_FN struct v16 v_exp_within(struct v16 x)
 {
     const struct v16 magic = v_set1(0x1.8p23f);
     struct v16 t, n, r, p;
 
-    x = v_min(v_max(x, v_set1(-87.3f)), v_set1(88.3f));
     t = v_fma(x, v_set1(0x1.715476p+0f), magic);
     n = v_sub(t, magic);
     r = v_fma(n, v_set1(-0x1.62e400p-1f), x);
@@ -429,5 +501,17 @@ V16_FN struct v16 v_exp(struct v16 x)
     p = v_fma(p, r, v_set1(0.5f));
     p = v_fma(p, r, v_set1(1));
     p = v_fma(p, r, v_set1(1));
-    return v_mul(p, v_pow2(t));
+    return v_scale(p, n, t);
+}
+
+/* x outside of it counts as its ends, NaN as the lower one. */
+V16_FN struct v16 v_exp(struct v16 x)
+{
+    return v_exp_within(v_min(v_max(x, v_set1(-87.3f)), v_set1(88.3f)));
+}
+
+/* The same for x that is not above 0. */
+V16_FN struct v16 v_exp_negative(struct v16 x)
+{
+    return v_exp_within(v_max(x, v_set1(-87.3f)));
 }
