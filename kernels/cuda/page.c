@@ -33,16 +33,20 @@ static bool begin_layer(struct cuda_run *r, uint32_t layer)
     return !r->code && !is_cancelled(r);
 }
 
-static void end_layer(struct cuda_run *r, uint32_t layer, unsigned tap,
-                      uint32_t first, uint32_t rows, uint32_t hidden)
+static void tap_layer(struct cuda_run *r, unsigned number, uint32_t first,
+                      uint32_t rows, uint32_t hidden)
 {
     struct ocr_backend *b = r->b;
 
-    CUDA_RUN(
-        r, cudaEventRecord(b->layer_done[layer % CUDA_AHEAD], b->page_stream));
     if (b->taps.layer && r->slot && !r->code)
-        cuda_tap_layer(b, r->slot, tap + layer, cuda_at(b, CUDA_X), first, rows,
+        cuda_tap_layer(b, r->slot, number, cuda_at(b, CUDA_X), first, rows,
                        hidden, b->page_stream);
+}
+
+static void end_layer(struct cuda_run *r, uint32_t layer)
+{
+    CUDA_RUN(r, cudaEventRecord(r->b->layer_done[layer % CUDA_AHEAD],
+                                r->b->page_stream));
 }
 
 /* ---- vision ------------------------------------------------------------- */
