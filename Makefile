@@ -72,7 +72,8 @@ IMG_LIBS  := -lpng -ljpeg -lz
 FS_PKGS   := fuse3 sqlite3 jansson libxxhash
 TESS_PKGS := tesseract lept
 
-all: engine $(OUT)/ocrfs $(if $(call have,$(TESS_PKGS)),$(OUT)/ocrfs-tesseract.so,no-tesseract) ## build everything
+all: engine $(OUT)/ocrfs $(if $(call have,$(TESS_PKGS)),$(OUT)/ocrfs-tesseract.so,no-tesseract) \
+    $(if $(GPU),$(OUT)/ocrfs-cuda.so) ## build everything
 engine: $(OUT)/ocrfs-engine ## build the engine alone: needs a compiler, libpng, libjpeg
 
 # Fails early and by name when a library is missing.

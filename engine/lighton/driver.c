@@ -148,11 +148,19 @@ static void admit_waiting(struct ocr_recogniser *r)
 /* ---- what the backend says
  * -------------------------------------------------------- */
 
-/* The page's result is decided. A decode step that has its slot is awaited
- * before slot and blocks go to somebody else. */
+static bool in_flight(const struct ocr_recogniser *r, unsigned slot)
+{
+    for (unsigned i = 0; i < r->flights; i++)
+        if (r->flight[i].ticket && r->flight[i].slots >> slot & 1)
+            return true;
+    return false;
+}
+
+/* The page's result is decided. Decodes that have its slot are awaited before
+ * slot and blocks go to somebody else. */
 static void end_page(struct ocr_recogniser *r, struct lighton_page *p)
 {
-    if (r->stepping && p->state == PAGE_DECODING) {
+    if (in_flight(r, p->slot)) {
         p->state = PAGE_ENDING;
         return;
     }
@@ -225,11 +233,13 @@ static void on_failed(struct ocr_recogniser *r, struct lighton_page *p,
     end_page(r, p);
 }
 
-static void on_step(struct ocr_recogniser *r)
+static void on_step(struct ocr_recogniser *r, uint64_t ticket)
 {
-    r->stepping = false;
+    for (unsigned i = 0; i < r->flights; i++)
+        if (r->flight[i].ticket == ticket)
+            r->flight[i].ticket = 0;
     for (unsigned i = 0; i < r->plan.slots; i++)
-        if (r->slot[i] && r->slot[i]->state == PAGE_ENDING)
+        if (r->slot[i] && r->slot[i]->state == PAGE_ENDING && !in_flight(r, i))
             release(r, r->slot[i]);
 }
 
@@ -250,7 +260,7 @@ static void on_event(struct ocr_recogniser *r, const struct ocr_event *e)
         _Exit(1); /* the client starts another engine */
     }
     if (e->type == OCR_EVENT_STEP)
-        on_step(r);
+        on_step(r, e->ticket);
     else if (!p || p->state == PAGE_ENDING)
         return;
     else if (e->type == OCR_EVENT_ENCODED)
@@ -268,24 +278,37 @@ static void on_event(struct ocr_recogniser *r, const struct ocr_event *e)
 /* ---- the loop
  * --------------------------------------------------------------------- */
 
-static void submit_step(struct ocr_recogniser *r)
+/* All pages that decode take part; one that joins later waits for the next. */
+static void submit_flight(struct ocr_recogniser *r, struct flight *f)
 {
     unsigned slots[SLOTS_MAX], count = 0;
     struct ocr_err err = OCR_ERR_INIT;
 
-    if (r->stepping)
-        return;
-    for (unsigned i = 0; i < r->plan.slots; i++)
-        if (r->slot[i] && r->slot[i]->state == PAGE_DECODING)
-            slots[count++] = i;
+    f->slots = 0;
+    for (unsigned i = 0; i < r->plan.slots; i++) {
+        if (!r->slot[i] || r->slot[i]->state != PAGE_DECODING)
+            continue;
+        slots[count++] = i;
+        f->slots |= (uint64_t)1 << i;
+    }
     if (!count)
         return;
-    r->stepping = r->ops->submit_decode(r->backend, ++r->ticket, slots, count,
-                                        1, &err) == 0;
-    for (unsigned i = 0; i < count && !r->stepping; i++) {
-        page_fail(r->slot[slots[i]], OCR_KIND_FAILED, err.text);
-        release(r, r->slot[slots[i]]);
+    if (r->ops->submit_decode(r->backend, ++r->ticket, slots, count, r->steps,
+                              &err) == 0) {
+        f->ticket = r->ticket;
+        return;
     }
+    for (unsigned i = 0; i < count; i++) {
+        page_fail(r->slot[slots[i]], OCR_KIND_FAILED, err.text);
+        end_page(r, r->slot[slots[i]]);
+    }
+}
+
+static void submit_steps(struct ocr_recogniser *r)
+{
+    for (unsigned i = 0; i < r->flights; i++)
+        if (!r->flight[i].ticket)
+            submit_flight(r, &r->flight[i]);
 }
 
 static void pass_cancels_on(struct ocr_recogniser *r)
@@ -297,7 +320,7 @@ static void pass_cancels_on(struct ocr_recogniser *r)
             p->state == PAGE_ENDING)
             continue;
         p->cancelled = true;
-        if (p->state == PAGE_DECODING && !r->stepping) {
+        if (p->state == PAGE_DECODING && !in_flight(r, p->slot)) {
             page_fail(p, OCR_KIND_CANCELLED, "nobody waited any more");
             release(r, p);
         } else {
@@ -343,7 +366,7 @@ void *driver_run(void *arg)
         take_incoming(r);
         pass_cancels_on(r);
         admit_waiting(r);
-        submit_step(r);
+        submit_steps(r);
         count =
             busy(r) ? r->ops->poll(r->backend, events, EVENTS, PATIENCE_MS) : 0;
         for (int i = 0; i < count; i++)

@@ -17,7 +17,9 @@ enum {
 };
 
 enum {
-    CPU_SLOTS = 4, /* more would only wait for each other */
+    CPU_SLOTS = 4,   /* more would only wait for each other */
+    GPU_FLIGHTS = 2, /* it never waits for the one that submits */
+    GPU_STEPS = 4,
 };
 
 static const struct {
@@ -188,6 +190,7 @@ static int open_cpu(struct ocr_recogniser *r, const struct arguments *a,
                     struct ocr_err *err)
 {
     r->ops = &ocr_backend_cpu;
+    r->flights = r->steps = 1; /* else vision would wait for them */
     snprintf(r->device, sizeof r->device, "cpu");
     return open_backend(r, a, err);
 }
@@ -201,6 +204,8 @@ static int open_gpu(struct ocr_recogniser *r, const char *device,
     if (rc)
         return rc;
     r->ops = gpu.ops;
+    r->flights = GPU_FLIGHTS;
+    r->steps = GPU_STEPS;
     snprintf(r->device, sizeof r->device, "cuda:%d", ocr_gpu_number(device));
     rc = open_backend(r, a, err);
     if (!rc)

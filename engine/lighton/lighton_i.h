@@ -23,6 +23,7 @@
 
 enum {
     SLOTS_MAX = 64,
+    FLIGHTS_MAX = 2,
     PREFILL_CHUNK = 1024, /* tokens; borders count from the page's own first */
     TOKENS_DEFAULT = 4096,
 };
@@ -65,6 +66,12 @@ struct page_list {
     struct lighton_page *first, *last;
 };
 
+/* A decode that is in the backend. */
+struct flight {
+    uint64_t ticket; /* 0: none */
+    uint64_t slots;  /* a bit for each that takes part */
+};
+
 void page_append(struct page_list *list, struct lighton_page *p);
 struct lighton_page *page_take(struct page_list *list); /* NULL: empty */
 
@@ -91,7 +98,8 @@ struct ocr_recogniser {
     uint32_t *free_blocks; /* a stack */
     uint32_t free_count;
     bool encoding; /* a vision pass is in the backend */
-    bool stepping; /* a decode step is in the backend */
+    struct flight flight[FLIGHTS_MAX];
+    unsigned flights, steps; /* decodes at once, and steps of each */
     uint64_t ticket;
     atomic_bool stop;
 };

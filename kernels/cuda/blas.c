@@ -31,8 +31,12 @@ struct library {
 #undef MEMBER
 };
 
+enum {
+    WAYS = 4
+};
+
 struct size {
-    uint32_t rows, n, k;
+    uint32_t rows, n, k; /* k 0: none */
     bool add;
 };
 
@@ -50,8 +54,8 @@ struct cuda_products {
     cublasLtMatmulPreference_t preference;
     cudaDataType_t half;
     void *workspace;
-    struct choice choice[CUDA_PRODUCT_KEPT];
-    unsigned count, next; /* the oldest is replaced when all are used */
+    struct choice choice[CUDA_PRODUCT_KEPT]; /* in sets of WAYS, by size */
+    unsigned next; /* of a full set, which is replaced */
 };
 
 static void *open_library(void)
@@ -177,7 +181,7 @@ void cuda_products_close(struct cuda_products *p)
 {
     if (!p)
         return;
-    for (unsigned i = 0; i < p->count; i++)
+    for (unsigned i = 0; i < CUDA_PRODUCT_KEPT; i++)
         release(p, &p->choice[i]);
     if (p->preference)
         p->lt.MatmulPreferenceDestroy(p->preference);
@@ -237,20 +241,30 @@ static bool same(const struct size *a, const struct size *b)
            a->add == b->add;
 }
 
+static struct choice *set_of(struct cuda_products *p, const struct size *size)
+{
+    const uint32_t mixed = (size->rows * 0x9e3779b1u) ^
+                           (size->n * 0x85ebca6bu) ^ (size->k * 0xc2b2ae35u) ^
+                           size->add;
+
+    return &p->choice[(mixed ^ mixed >> 15) % (CUDA_PRODUCT_KEPT / WAYS) *
+                      WAYS];
+}
+
 static struct choice *find(struct cuda_products *p, const struct size *size,
                            cublasStatus_t *s)
 {
-    struct choice *c;
+    struct choice *set = set_of(p, size), *c = NULL;
 
     *s = CUBLAS_STATUS_SUCCESS;
-    for (unsigned i = 0; i < p->count; i++)
-        if (same(&p->choice[i].size, size))
-            return &p->choice[i];
-    c = &p->choice[p->next];
+    for (unsigned i = 0; i < WAYS; i++) {
+        if (same(&set[i].size, size))
+            return &set[i];
+        if (!c && !set[i].size.k)
+            c = &set[i];
+    }
+    c = c ? c : &set[p->next++ % WAYS];
     release(p, c);
-    p->next = (p->next + 1) % CUDA_PRODUCT_KEPT;
-    if (p->count < CUDA_PRODUCT_KEPT)
-        p->count++;
     c->size = *size;
     *s = choose(p, c);
     if (*s)

@@ -18,7 +18,7 @@
 
 enum {
     CUDA_PRODUCT_WORKSPACE = 32 << 20, /* bytes on the device */
-    CUDA_PRODUCT_KEPT = 512,           /* sizes whose algorithm is kept */
+    CUDA_PRODUCT_KEPT = 4096,          /* sizes whose algorithm is kept */
 };
 
 struct cuda_products; /* opaque */

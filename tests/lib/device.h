@@ -25,17 +25,25 @@ static inline bool device_is_cpu(void)
     return !strcmp(device_name(), "cpu");
 }
 
+/* Two folders above the program. */
+static inline void device_plugin_path(char *out, size_t size)
+{
+    char path[PATH_MAX];
+    const ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+
+    path[n > 0 ? n : 0] = '\0';
+    if (strrchr(path, '/'))
+        *strrchr(path, '/') = '\0';
+    snprintf(out, size, "%.4000s/../../ocrfs-cuda.so", path);
+}
+
 static inline const struct ocr_backend_ops *device_load(void)
 {
-    char path[PATH_MAX + 32] = "";
+    char path[PATH_MAX];
     ocr_backend_plugin_fn *plugin = NULL;
-    const ssize_t n = readlink("/proc/self/exe", path, PATH_MAX);
     void *handle, *symbol = NULL;
 
-    if (n > 0) {
-        path[n] = '\0';
-        strcpy(strrchr(path, '/'), "/../../ocrfs-cuda.so"); /* NOLINT */
-    }
+    device_plugin_path(path, sizeof path);
     handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (handle)
         symbol = dlsym(handle, OCR_BACKEND_PLUGIN_SYMBOL);

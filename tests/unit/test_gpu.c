@@ -9,6 +9,7 @@
 
 #include "engine/gpu/gpu.h"
 #include "kernels/gpu_trouble.h"
+#include "tests/lib/device.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -236,6 +237,33 @@ static void doctor_is_told(void **state)
                    "(compute mode exclusive); models read on the CPU\n");
 }
 
+/* It loads without a driver or a GPU, and says what is wrong. */
+static void the_built_plugin_answers(void **state)
+{
+    struct ocr_err err = OCR_ERR_INIT;
+    const struct ocr_backend_ops *ops;
+    char card[160] = "", path[PATH_MAX];
+    int rc;
+
+    (void)state;
+    device_plugin_path(path, sizeof path);
+    if (access(path, R_OK))
+        skip(); /* built with CUDA=0 */
+    ops = device_load();
+    assert_int_equal(ops->abi, OCR_BACKEND_ABI);
+    assert_string_equal(ops->name, "cuda");
+    rc = ops->probe("cuda:0", card, sizeof card, &err);
+    print_message("# %s\n", rc ? err.text : card);
+    if (rc) {
+        assert_true(rc == -ENODEV || rc == -ENOMEM || rc == -EIO);
+        assert_null(strstr(err.text, "CUDA error"));
+    } else {
+        assert_non_null(strstr(card, "GiB"));
+    }
+    rc = ops->probe("cuda:1000", card, sizeof card, &err);
+    assert_int_equal(rc, -ENODEV);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -250,6 +278,7 @@ int main(void)
                                fresh),
         cmocka_unit_test_setup(a_small_card_is_said, fresh),
         cmocka_unit_test_setup(doctor_is_told, fresh),
+        cmocka_unit_test(the_built_plugin_answers),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
