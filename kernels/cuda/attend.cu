@@ -3,12 +3,13 @@
  * last: a row's bits depend on its page alone.
  *
  * Work is a list of (row, split) times kv heads, walked by a fixed number of
- * blocks. A block has 4 warps; each copies for itself: first K of its 64
- * tokens (a tile is a block of 16 tokens, 4 KiB), then V of its 32 dimensions
- * (a tile is 64 tokens, 4 KiB), through a ring that goes on into the next
- * item, so that no copy waits for a barrier. Scores are K (16 tokens) times q
- * (8 columns, one for each head of the group), the result is V^T (16
- * dimensions) times P.
+ * blocks. Each of a block's 4 warps takes 64 tokens of a split for itself:
+ * copies of K and V (tiles of 16 tokens, 4 KiB, as they lie in the cache)
+ * through a ring that goes on into the next item, scores, P against the
+ * maximum of its tokens, and P V; only the end, where the warps' results are
+ * added in their order, needs the others. Scores are K (16 tokens) times q (8
+ * columns, one for each head of the group), the result is V^T (16 dimensions)
+ * times P.
  *
  * Tokens before the new one were there long ago: their copies start before the
  * kernel with q, k, v has ended. */
@@ -22,11 +23,10 @@ enum {
     WARPS = 4,
     THREADS = WARPS * WARP,
     DIM = CUDA_TEXT_DIM,
-    TILE = 4096,                          /* bytes of a warp's copy */
-    STEPS = 8,                            /* of an item: 4 of K, 4 of V */
+    TILE = CUDA_KV_TOKENS * DIM * 2,      /* bytes of K, or of V, of a block */
+    TILES = 4,                            /* of K, and of V, of a warp's item */
     BLOCKS = CUDA_SPLIT / CUDA_KV_TOKENS, /* of a split */
-    BLOCK_BYTES = CUDA_KV_TOKENS * DIM * 2,
-    AT_ONCE = 8, /* splits that a merge reads ahead */
+    AT_ONCE = 8,                          /* splits that a merge reads ahead */
 };
 
 struct attend {
@@ -43,47 +43,32 @@ struct attend {
     uint16_t *out;
 };
 
-/* Shared memory beside the ring. */
+/* What the warps say of an item. */
 template <int G> struct board {
-    __align__(16) uint16_t k[DIM], v[DIM]; /* of the new token */
-    uint16_t q[G][DIM + 8];
-    uint16_t p[G][CUDA_SPLIT + 8];
-    float score[G][CUDA_SPLIT];
+    float value[WARPS][G][DIM];
+    float most[WARPS][G], sum[WARPS][G];
     uint32_t last;
 };
 
 struct item {
     uint32_t row, head, split, position;
-    uint32_t block; /* lane i: number of block i % 16 of the split */
-
-    /* Tokens of the split, the new one included. */
-    __device__ uint32_t count(void) const
-    {
-        const uint32_t left = position + 1 - split * CUDA_SPLIT;
-        return left < CUDA_SPLIT ? left : CUDA_SPLIT;
-    }
-
-    __device__ bool has_new(void) const
-    {
-        return position / CUDA_SPLIT == split;
-    }
-
-    __device__ uint32_t new_token(void) const
-    {
-        return position % CUDA_SPLIT;
-    }
+    uint32_t block; /* lane i: number of the warp's block i % 4 */
+    int old;        /* of the warp's tokens, those before the new one: may be
+                       negative, or more than 64 */
 };
 
 template <ocr_half H, int G, int RING> struct attender {
     const struct attend &a;
-    char *ring; /* of the warp */
+    char *ring;    /* of the warp */
+    uint32_t slot; /* of the ring: the next tile */
     struct board<G> &s;
     uint32_t warp, lane, g, t, items;
 
     __device__ attender(const struct attend &a, char *memory,
                         struct board<G> &s)
-        : a(a), s(s), warp(threadIdx.x / WARP), lane(threadIdx.x % WARP),
-          g(lane / 4), t(lane % 4), items(__ldcg(a.item) * a.kv_heads)
+        : a(a), slot(0), s(s), warp(threadIdx.x / WARP),
+          lane(threadIdx.x % WARP), g(lane / 4), t(lane % 4),
+          items(__ldcg(a.item) * a.kv_heads)
     {
         ring = memory + warp * RING * TILE;
     }
@@ -101,121 +86,55 @@ template <ocr_half H, int G, int RING> struct attender {
         i.position = __ldcg(&a.row[i.row].position);
         const uint64_t first =
             (uint64_t)__ldcg(&a.row[i.row].slot) * a.slot_blocks;
-        const uint32_t block = i.split * BLOCKS + lane % BLOCKS;
+        const uint32_t block = i.split * BLOCKS + warp * TILES + lane % TILES;
         if (block * CUDA_KV_TOKENS <= i.position)
             i.block = __ldcg(a.tables + first + block);
+        i.old = (int)i.position - (int)(i.split * CUDA_SPLIT + warp * 64);
         return i;
     }
 
-    /* K of the item's head in block `number`; V follows. */
-    __device__ char *block_at(const struct item &i, uint32_t number) const
+    /* K (0) or V (1) of the item's head in the warp's block `tile`. */
+    __device__ char *tile_at(const struct item &i, int tile, int value) const
     {
+        const uint32_t number = __shfl_sync(~0u, i.block, tile);
+
         return a.kv +
-               ((uint64_t)number * a.kv_heads + i.head) * 2 * BLOCK_BYTES;
+               (((uint64_t)number * a.kv_heads + i.head) * 2 + value) * TILE;
     }
 
-    /* The warp's 16 tokens `tile` of K, as they are; the new one is not there
-     * yet. */
-    __device__ void copy_k(const struct item &i, int tile, uint32_t to) const
+    /* Tile `step` of an item, 0 to 3 of K, then of V, into the next slot; the
+     * new token is not there yet. */
+    __device__ void copy(const struct item &i, bool there, int step,
+                         uint32_t into) const
     {
-        const uint32_t block = warp * 4 + tile;
-        const char *from =
-            block_at(i, __shfl_sync(~0u, i.block, block)) + lane * 16;
-        const int old =
-            (int)i.position - (int)(i.split * CUDA_SPLIT + block * 16);
+        const int tile = step % TILES, old = i.old - tile * 16;
 
-        if (old <= 0)
-            return;
+        if (there && old >= 0) {
+            const char *from = tile_at(i, tile, step / TILES) + lane * 16;
+            const uint32_t to = shared_address(ring) + into * TILE + lane * 16;
 #pragma unroll
-        for (int j = 0; j < 8; j++)
-            copy16(to + lane * 16 + j * 512, from + j * 512,
-                   (int)(j * 2 + lane / 16) < old);
-    }
-
-    /* The warp's 32 dimensions of 64 tokens of V: [64][4 pieces], piece c of
-     * token n at c ^ n / 2 % 4. */
-    __device__ void copy_v(const struct item &i, int tile, uint32_t to) const
-    {
-        const int old =
-            (int)i.position - (int)(i.split * CUDA_SPLIT + tile * 64);
-
-        if (old < 0)
-            return;
-#pragma unroll
-        for (int j = 0; j < 8; j++) {
-            const uint32_t n = j * 8 + lane / 4, piece = warp * 4 + lane % 4;
-            const uint32_t block = __shfl_sync(~0u, i.block, tile * 4 + j / 2);
-            const char *from = block_at(i, block) + BLOCK_BYTES +
-                               n % 16 * (DIM * 2) + (piece ^ (n & 7)) * 16;
-            copy16(to + n * 64 + (lane % 4 ^ n / 2 % 4) * 16, from,
-                   (int)n < old);
+            for (int j = 0; j < 8; j++)
+                copy16(to + j * 512, from + j * 512,
+                       j * 2 + (int)lane / 16 < old);
         }
-    }
-
-    __device__ void copy(const struct item &i, bool there, int step) const
-    {
-        const uint32_t to = shared_address(ring) + step % RING * TILE;
-
-        if (there && step < 4)
-            copy_k(i, step, to);
-        else if (there)
-            copy_v(i, step - 4, to);
         copies_end_group();
     }
 
-    /* Of the item's step + RING. */
-    __device__ void copy_ahead(const struct item &i, const struct item &next,
-                               bool more, int step) const
+    /* The tile that has just been used makes room for the item's step + RING,
+     * which may be of the next item. */
+    __device__ void go_on(const struct item &i, const struct item &next,
+                          bool more, int step)
     {
-        if (step + RING < STEPS)
-            copy(i, true, step + RING);
+        __syncwarp();
+        if (step + RING < 2 * TILES)
+            copy(i, true, step + RING, slot);
         else
-            copy(next, more, step + RING - STEPS);
+            copy(next, more, step + RING - 2 * TILES, slot);
+        slot = slot + 1 < RING ? slot + 1 : 0;
     }
 
-    /* A row of 128 as a warp holds it: x, y = 2 lane, 2 lane + 1, and z, w
-     * those + 64: norm, rotation. */
-    __device__ float4 prepare(const float *from, const float *norm,
-                              uint32_t position) const
-    {
-        const float2 *x = reinterpret_cast<const float2 *>(from) + lane;
-        const float2 low = __ldcg(x), high = __ldcg(x + 32);
-        const float2 *w = reinterpret_cast<const float2 *>(norm) + lane;
-        const float2 wl = __ldg(w), wh = __ldg(w + 32);
-        const uint64_t at = (uint64_t)position * (DIM / 4) + lane;
-        const float2 c = __ldg(reinterpret_cast<const float2 *>(a.cosine) + at);
-        const float2 n = __ldg(reinterpret_cast<const float2 *>(a.sine) + at);
-
-        return norm_rotate(make_float4(low.x, low.y, high.x, high.y),
-                           make_float4(wl.x, wl.y, wh.x, wh.y), c, n, a.eps);
-    }
-
-    __device__ void put_row(uint16_t *to, float4 v) const
-    {
-        reinterpret_cast<uint32_t *>(to)[lane] = pack<H>(v.x, v.y);
-        reinterpret_cast<uint32_t *>(to + DIM / 2)[lane] = pack<H>(v.z, v.w);
-    }
-
-    /* q of the group; k and v of the new token if it is in this split. */
-    __device__ void prologue(const struct item &i) const
-    {
-        const uint32_t width = (a.heads + 2 * a.kv_heads) * DIM;
-        const float *row = a.qkv + (uint64_t)i.row * width;
-        const float *k = row + (a.heads + i.head) * DIM;
-
-        for (uint32_t j = warp; j < G + 2 * i.has_new(); j += WARPS) {
-            if (j < G)
-                put_row(s.q[j], prepare(row + (i.head * G + j) * DIM, a.q_norm,
-                                        i.position));
-            else if (j == G)
-                put_row(s.k, prepare(k, a.k_norm, i.position));
-            else
-                put_row(s.v, plain(k + a.kv_heads * DIM));
-        }
-        __syncthreads();
-    }
-
-    __device__ float4 plain(const float *from) const
+    /* A row of 128 as a warp holds it: see norm_rotate. */
+    __device__ float4 load_row(const float *from) const
     {
         const float2 *x = reinterpret_cast<const float2 *>(from) + lane;
         const float2 low = __ldcg(x), high = __ldcg(x + 32);
@@ -223,106 +142,172 @@ template <ocr_half H, int G, int RING> struct attender {
         return make_float4(low.x, low.y, high.x, high.y);
     }
 
-    /* k and v of the new token to the cache: 16 pieces each. */
-    __device__ void store_new(const struct item &i) const
+    __device__ const float *qkv_row(const struct item &i, uint32_t head) const
     {
-        const uint32_t n = i.new_token(), piece = lane % 16;
-        const uint32_t number = __shfl_sync(~0u, i.block, n / CUDA_KV_TOKENS);
-        char *to = block_at(i, number) + n % CUDA_KV_TOKENS * (DIM * 2) +
-                   (piece ^ (n & 7)) * 16;
+        return a.qkv +
+               ((uint64_t)i.row * (a.heads + 2 * a.kv_heads) + head) * DIM;
+    }
 
-        if (warp)
+    /* k (0) or v (1) of the new token into its tile, which has come, and into
+     * the cache. */
+    __device__ void add_new(const struct item &i, int tile, int value) const
+    {
+        const uint32_t n = i.position % CUDA_KV_TOKENS;
+        float4 x;
+
+        if (i.old / CUDA_KV_TOKENS != tile || i.old < 0)
             return;
-        *reinterpret_cast<uint4 *>(to + lane / 16 * BLOCK_BYTES) =
-            reinterpret_cast<const uint4 *>(lane < 16 ? s.k : s.v)[piece];
-    }
-
-    /* The new token's k into the tile that has just come. */
-    __device__ void patch_k(const struct item &i, int tile) const
-    {
-        const uint32_t n = i.new_token();
-
-        if (i.has_new() && n / 16 == warp * 4 + tile) {
-            if (lane < 16)
-                reinterpret_cast<uint4 *>(
-                    ring + tile % RING * TILE)[n % 16 * 16 + (lane ^ (n & 7))] =
-                    reinterpret_cast<const uint4 *>(s.k)[lane];
-            __syncwarp();
+        x = load_row(qkv_row(i, a.heads + value * a.kv_heads + i.head));
+        if (!value) {
+            const uint64_t at = (uint64_t)i.position * (DIM / 4) + lane;
+            x = norm_rotate(x, load_row(a.k_norm),
+                            __ldg((const float2 *)a.cosine + at),
+                            __ldg((const float2 *)a.sine + at), a.eps);
         }
+        const uint32_t low = pack<H>(x.x, x.y), high = pack<H>(x.z, x.w);
+        const uint32_t at = (lane / 4 ^ (n & 7)) * 4 + lane % 4;
+        uint32_t *here = (uint32_t *)(ring + slot * TILE + n * (DIM * 2));
+        uint32_t *there = (uint32_t *)(tile_at(i, tile, value) + n * (DIM * 2));
+        here[at] = there[at] = low;
+        here[at ^ 32] = there[at ^ 32] = high;
+        __syncwarp();
     }
 
-    __device__ void patch_v(const struct item &i, int tile) const
+    /* Fragments of q, normalised and rotated: column g is head g of the group.
+     * Values 16 i + 2 t, + 1, + 8, + 9 of a head are in one lane, and so is
+     * what they turn with, 64 further. */
+    __device__ void load_q(const struct item &i, uint32_t (&b)[8][2]) const
     {
-        const uint32_t n = i.new_token();
-
-        if (i.has_new() && n / 64 == tile) {
-            if (lane < 4)
-                reinterpret_cast<uint4 *>(
-                    ring +
-                    (tile + 4) % RING * TILE)[n % 64 * 4 + (lane ^ n / 2 % 4)] =
-                    reinterpret_cast<const uint4 *>(s.v)[warp * 4 + lane];
-            __syncwarp();
-        }
-    }
-
-    /* Fragments of q: column g is head g of the group. */
-    __device__ void load_q(uint32_t (&b)[8][2]) const
-    {
-        const uint32_t *q = reinterpret_cast<const uint32_t *>(s.q[g % G]);
+        const float2 *x = (const float2 *)qkv_row(i, i.head * G + g % G) + t;
+        const float2 *w = (const float2 *)a.q_norm + t;
+        const uint64_t at = (uint64_t)i.position * (DIM / 4) + t;
+        const float2 *c = (const float2 *)a.cosine + at;
+        const float2 *s = (const float2 *)a.sine + at;
+        float2 v[16];
+        float sum = 0;
 
 #pragma unroll
-        for (int i = 0; i < 8; i++) {
-            b[i][0] = g < G ? q[i * 8 + t] : 0;
-            b[i][1] = g < G ? q[i * 8 + t + 4] : 0;
+        for (int j = 0; j < 16; j++)
+            v[j] = __ldcg(x + j * 4);
+#pragma unroll
+        for (int j = 0; j < 16; j++)
+            sum = __fmaf_rn(v[j].y, v[j].y, __fmaf_rn(v[j].x, v[j].x, sum));
+        sum += __shfl_xor_sync(~0u, sum, 1);
+        sum += __shfl_xor_sync(~0u, sum, 2);
+        const float scale = 1 / sqrtf(sum / DIM + a.eps);
+#pragma unroll
+        for (int j = 0; j < 16; j++) {
+            const float2 gain = __ldg(w + j * 4);
+            v[j] =
+                make_float2(v[j].x * scale * gain.x, v[j].y * scale * gain.y);
+        }
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            const float2 cs = __ldg(c + j * 4), sn = __ldg(s + j * 4);
+            const float2 p = v[j], q = v[j + 8];
+            const uint32_t low =
+                pack<H>(p.x * cs.x - q.x * sn.x, p.y * cs.y - q.y * sn.y);
+            const uint32_t high =
+                pack<H>(q.x * cs.x + p.x * sn.x, q.y * cs.y + p.y * sn.y);
+            b[j / 2][j % 2] = g < G ? low : 0;
+            b[j / 2 + 4][j % 2] = g < G ? high : 0;
         }
     }
 
-    __device__ void scores(int tile, const uint32_t (&b)[8][2]) const
+    /* Of 16 tokens: c = token g, heads 2 t and 2 t + 1; token g + 8. */
+    __device__ void scores(float (&c)[4], int old,
+                           const uint32_t (&b)[8][2]) const
     {
         const uint32_t from =
-            shared_address(ring) + tile % RING * TILE + lane % 16 * (DIM * 2);
-        const uint32_t n = (warp * 4 + tile) * 16 + g;
+            shared_address(ring) + slot * TILE + lane % 16 * (DIM * 2);
         /* 1 / sqrt(128), for powers of two. */
         const float scale = 0.08838834764831845f * 1.4426950408889634f;
-        float c[4] = {};
+        float odd[4] = {};
 
+        c[0] = c[1] = c[2] = c[3] = 0;
 #pragma unroll
         for (int i = 0; i < 8; i++) {
             uint32_t k[4];
 
             load_matrices(k, from + ((i * 2 + lane / 16) ^ (lane & 7)) * 16);
-            mma<H>(c, k[0], k[1], k[2], k[3], b[i][0], b[i][1]);
+            mma<H>(i % 2 ? odd : c, k[0], k[1], k[2], k[3], b[i][0], b[i][1]);
         }
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            if (t * 2 + i % 2 < G)
-                s.score[t * 2 + i % 2][n + i / 2 * 8] = c[i] * scale;
+            c[i] =
+                (int)g + i / 2 * 8 <= old ? (c[i] + odd[i]) * scale : -INFINITY;
     }
 
-    /* Scores become P; a warp for each head. */
-    __device__ void weigh(const struct item &i) const
+    /* Scores become P, as fragments of the warp's tokens; what is the maximum
+     * and the sum of each head goes to the board. */
+    __device__ void weigh(const float (&c)[TILES][4], uint32_t (&p)[TILES][2])
     {
-        const uint32_t count = i.count();
-        float x[8], most = -INFINITY, sum = 0;
+        float most[2] = {-INFINITY, -INFINITY}, sum[2] = {};
 
-        if (warp >= G)
-            return;
 #pragma unroll
-        for (int j = 0; j < 8; j++) {
-            const uint32_t n = j * WARP + lane;
-            x[j] = n < count ? s.score[warp][n] : -INFINITY;
-            most = fmaxf(most, x[j]);
-        }
-        most = warp_max(most);
+        for (int i = 0; i < TILES; i++)
 #pragma unroll
-        for (int j = 0; j < 8; j++) {
-            const uint32_t p = pack<H>(exp2_fast(x[j] - most), 0);
-            s.p[warp][j * WARP + lane] = (uint16_t)p;
-            sum += unpack<H>(p).x;
+            for (int j = 0; j < 4; j++)
+                most[j % 2] = fmaxf(most[j % 2], c[i][j]);
+#pragma unroll
+        for (int j = 0; j < 2; j++)
+#pragma unroll
+            for (int i = 4; i < WARP; i *= 2)
+                most[j] = fmaxf(most[j], __shfl_xor_sync(~0u, most[j], i));
+        /* No token at all: no weight, not NaN. */
+        const float shift[2] = {most[0] == -INFINITY ? 0 : most[0],
+                                most[1] == -INFINITY ? 0 : most[1]};
+#pragma unroll
+        for (int i = 0; i < TILES; i++)
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                const uint32_t pair =
+                    pack<H>(exp2_fast(c[i][j * 2] - shift[0]),
+                            exp2_fast(c[i][j * 2 + 1] - shift[1]));
+                const float2 rounded = unpack<H>(pair);
+                sum[0] += rounded.x;
+                sum[1] += rounded.y;
+                p[i][j] = transposed(pair);
+            }
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+#pragma unroll
+            for (int i = 4; i < WARP; i *= 2)
+                sum[j] += __shfl_xor_sync(~0u, sum[j], i);
+            if (!g && t * 2 + j < G) {
+                s.most[warp][t * 2 + j] = most[j];
+                s.sum[warp][t * 2 + j] = sum[j];
+            }
         }
-        sum = warp_sum(sum);
-        if (!lane)
-            a.split_sum[part(i, warp)] = make_float2(most, sum);
+    }
+
+    /* Fragments of V^T, 16 dimensions each, times P of 16 tokens. */
+    __device__ void values(float (&c)[DIM / 16][4],
+                           const uint32_t (&p)[2]) const
+    {
+        const uint32_t row = lane / 16 * 8 + lane % 8;
+        const uint32_t from =
+            shared_address(ring) + slot * TILE + row * (DIM * 2);
+
+#pragma unroll
+        for (int m = 0; m < DIM / 16; m++) {
+            uint32_t v[4];
+
+            load_transposed(v,
+                            from + ((m * 2 + lane / 8 % 2) ^ (lane & 7)) * 16);
+            mma<H>(c[m], v[0], v[1], v[2], v[3], p[0], p[1]);
+        }
+    }
+
+    __device__ void put_values(const float (&c)[DIM / 16][4])
+    {
+#pragma unroll
+        for (int m = 0; m < DIM / 16; m++)
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                if (t * 2 + j % 2 < G)
+                    s.value[warp][t * 2 + j % 2][m * 16 + j / 2 * 8 + g] =
+                        c[m][j];
     }
 
     /* Number of a partial result. */
@@ -332,43 +317,24 @@ template <ocr_half H, int G, int RING> struct attender {
                i.split;
     }
 
-    __device__ void values(const struct item &i, int tile,
-                           float (&c)[2][4]) const
+    /* The warps' results together, in their order; a thread a dimension. */
+    __device__ void add_warps(const struct item &i, uint32_t head) const
     {
-        const uint32_t from = shared_address(ring) + (tile + 4) % RING * TILE;
-        const uint32_t *p = reinterpret_cast<const uint32_t *>(s.p[g % G]);
-        const uint32_t row = lane / 16 * 8 + lane % 8, count = i.count();
+        float most = s.most[0][head], sum = 0, acc = 0;
 
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
-            const uint32_t n = j * 16 + row, first = tile * 64 + j * 16;
-
-            if (first >= count)
-                return;
-            const uint32_t b0 = g < G ? p[first / 2 + t] : 0;
-            const uint32_t b1 = g < G ? p[first / 2 + t + 4] : 0;
+        for (int w = 1; w < WARPS; w++)
+            most = fmaxf(most, s.most[w][head]);
 #pragma unroll
-            for (int m = 0; m < 2; m++) {
-                uint32_t v[4];
+        for (int w = 0; w < WARPS; w++) {
+            const float weight = exp2_fast(s.most[w][head] - most);
 
-                load_transposed(v,
-                                from + n * 64 +
-                                    ((m * 2 + lane / 8 % 2) ^ n / 2 % 4) * 16);
-                mma<H>(c[m], v[0], v[1], v[2], v[3], b0, b1);
-            }
+            sum = __fmaf_rn(s.sum[w][head], weight, sum);
+            acc = __fmaf_rn(s.value[w][head][threadIdx.x], weight, acc);
         }
-    }
-
-    __device__ void store_part(const struct item &i,
-                               const float (&c)[2][4]) const
-    {
-#pragma unroll
-        for (int m = 0; m < 2; m++)
-#pragma unroll
-            for (int j = 0; j < 4; j++)
-                if (t * 2 + j % 2 < G)
-                    a.split[part(i, t * 2 + j % 2) * DIM + warp * 32 + m * 16 +
-                            j / 2 * 8 + g] = c[m][j];
+        a.split[part(i, head) * DIM + threadIdx.x] = acc;
+        if (!threadIdx.x)
+            a.split_sum[part(i, head)] = make_float2(most, sum);
     }
 
     /* Whether this block is the last of its row and head. */
@@ -424,36 +390,32 @@ template <ocr_half H, int G, int RING> struct attender {
     __device__ void run_item(const struct item &i, const struct item &next,
                              bool more)
     {
-        uint32_t b[8][2];
-        float c[2][4] = {};
+        uint32_t b[8][2], p[TILES][2];
+        float c[TILES][4], value[DIM / 16][4] = {};
 
-        prologue(i);
-        load_q(b);
-        if (i.has_new())
-            store_new(i);
+        load_q(i, b);
 #pragma unroll
-        for (int step = 0; step < 4; step++) {
+        for (int tile = 0; tile < TILES; tile++) {
             copies_wait<RING - 1>();
             __syncwarp();
-            patch_k(i, step);
-            if ((warp * 4 + step) * 16 < i.count())
-                scores(step, b);
-            __syncwarp();
-            copy_ahead(i, next, more, step);
+            add_new(i, tile, 0);
+            scores(c[tile], i.old - tile * 16, b);
+            go_on(i, next, more, tile);
         }
-        __syncthreads();
-        weigh(i);
-        __syncthreads();
+        weigh(c, p);
 #pragma unroll
-        for (int step = 4; step < STEPS; step++) {
+        for (int tile = 0; tile < TILES; tile++) {
             copies_wait<RING - 1>();
             __syncwarp();
-            patch_v(i, step - 4);
-            values(i, step - 4, c);
-            __syncwarp();
-            copy_ahead(i, next, more, step);
+            add_new(i, tile, 1);
+            if (tile * 16 <= i.old)
+                values(value, p[tile]);
+            go_on(i, next, more, TILES + tile);
         }
-        store_part(i, c);
+        put_values(value);
+        __syncthreads();
+        for (uint32_t head = 0; head < G; head++)
+            add_warps(i, head);
         if (is_last(i)) {
             __threadfence();
             for (uint32_t head = 0; head < G; head++)
@@ -468,7 +430,7 @@ template <ocr_half H, int G, int RING> struct attender {
 
 #pragma unroll
         for (int step = 0; step < RING; step++)
-            copy(i, number < items, step);
+            copy(i, number < items, step, step);
         await_previous();
         allow_next();
         while (number < items) {
@@ -482,7 +444,7 @@ template <ocr_half H, int G, int RING> struct attender {
 };
 
 template <ocr_half H, int G, int RING>
-__global__ void __launch_bounds__(THREADS, RING == 4 ? 3 : 1)
+__global__ void __launch_bounds__(THREADS, 12 / RING)
     attend_splits(struct attend a)
 {
     extern __shared__ __align__(128) char memory[];
@@ -497,12 +459,12 @@ cudaError_t start_group(cudaStream_t stream, const struct attend *a,
                         unsigned tiles)
 {
     const unsigned n = device_facts()->processors;
-    const size_t large = WARPS * 8 * TILE + sizeof(struct board<G>);
+    const size_t large = WARPS * 6 * TILE + sizeof(struct board<G>) + 1024;
 
-    /* Few pages: all of an item at once. Many: three blocks a processor. */
-    if (tiles <= 1 && large + 1024 <= device_facts()->shared)
-        return start(attend_splits<H, G, 8>, dim3(n), THREADS, WARPS * 8 * TILE,
-                     stream, true, *a);
+    /* Few pages: most of an item at once. */
+    if (tiles <= 1 && large <= device_facts()->shared)
+        return start(attend_splits<H, G, 6>, dim3(n * 2), THREADS,
+                     WARPS * 6 * TILE, stream, true, *a);
     return start(attend_splits<H, G, 4>, dim3(n * 3), THREADS, WARPS * 4 * TILE,
                  stream, true, *a);
 }
@@ -525,7 +487,7 @@ cudaError_t start_half(cudaStream_t stream, const struct attend *a,
 
 template <ocr_half H, int G> cudaError_t prepare_group(void)
 {
-    const cudaError_t rc = prepare(attend_splits<H, G, 8>, WARPS * 8 * TILE);
+    const cudaError_t rc = prepare(attend_splits<H, G, 6>, WARPS * 6 * TILE);
 
     return rc ? rc : prepare(attend_splits<H, G, 4>, WARPS * 4 * TILE);
 }

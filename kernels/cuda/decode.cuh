@@ -87,6 +87,7 @@ __device__ __forceinline__ bool is_live(const struct row_source &from,
 
 enum product_kind {
     PRODUCT_STORE,  /* out fp32 [rows][n] = */
+    PRODUCT_LOGITS, /* the same, n large */
     PRODUCT_ADD,    /* out fp32 [rows][n] += */
     PRODUCT_SWIGLU, /* out 16 bit [rows][n / 2] = SiLU(gate) up */
 };

@@ -95,6 +95,15 @@ __device__ __forceinline__ void load_transposed(uint32_t (&r)[4], uint32_t from)
         : "memory");
 }
 
+/* An 8 x 8 matrix of 16-bit values, as a fragment. */
+__device__ __forceinline__ uint32_t transposed(uint32_t x)
+{
+    uint32_t r;
+
+    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(x));
+    return r;
+}
+
 /* 16 bytes to shared memory; zeros, and `from` is not read, unless valid. */
 __device__ __forceinline__ void copy16(uint32_t to, const void *from,
                                        bool valid)
@@ -225,19 +234,23 @@ __device__ __forceinline__ float row_scale(const float *x,
     return 1 / sqrtf(warp_sum(sum) / n + eps);
 }
 
-__device__ __forceinline__ float4 scaled(float4 v, float scale, const float *g)
+__device__ __forceinline__ float4 gain_at(const float *g)
 {
-    const float4 w = __ldg(reinterpret_cast<const float4 *>(g));
-
-    return make_float4(v.x * scale * w.x, v.y * scale * w.y, v.z * scale * w.z,
-                       v.w * scale * w.w);
+    return __ldg(reinterpret_cast<const float4 *>(g));
 }
 
-/* put(at, four normalised numbers) for all of the lane. */
+__device__ __forceinline__ float4 scaled(float4 v, float scale, float4 gain)
+{
+    return make_float4(v.x * scale * gain.x, v.y * scale * gain.y,
+                       v.z * scale * gain.z, v.w * scale * gain.w);
+}
+
+/* put(at, four normalised numbers) for all of the lane; `gains`: the lane's of
+ * what is held. */
 template <typename Put>
-__device__ __forceinline__ void norm_row(const float *x, const float *g,
-                                         uint32_t n, uint32_t lane, float eps,
-                                         Put put)
+__device__ __forceinline__ void
+norm_row(const float *x, const float4 (&gains)[ROW_HELD], const float *g,
+         uint32_t n, uint32_t lane, float eps, Put put)
 {
     float4 held[ROW_HELD];
     const float scale = row_scale(x, held, n, lane, eps);
@@ -246,10 +259,25 @@ __device__ __forceinline__ void norm_row(const float *x, const float *g,
     for (int i = 0; i < ROW_HELD; i++) {
         const uint32_t at = i * 128 + lane * 4;
         if (at < n)
-            put(at, scaled(held[i], scale, g + at));
+            put(at, scaled(held[i], scale, gains[i]));
     }
     for (uint32_t at = ROW_HELD * 128 + lane * 4; at < n; at += 128)
-        put(at, scaled(load4(x + at), scale, g + at));
+        put(at, scaled(load4(x + at), scale, gain_at(g + at)));
+}
+
+template <typename Put>
+__device__ __forceinline__ void norm_row(const float *x, const float *g,
+                                         uint32_t n, uint32_t lane, float eps,
+                                         Put put)
+{
+    float4 gains[ROW_HELD];
+
+#pragma unroll
+    for (int i = 0; i < ROW_HELD; i++) {
+        const uint32_t at = i * 128 + lane * 4;
+        gains[i] = at < n ? gain_at(g + at) : make_float4(0, 0, 0, 0);
+    }
+    norm_row(x, gains, g, n, lane, eps, put);
 }
 
 #endif

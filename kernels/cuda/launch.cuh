@@ -38,13 +38,18 @@ cudaError_t start(void (*kernel)(Formal...), dim3 grid, unsigned threads,
 }
 
 /* Loads the kernel and lets it use up to `shared` bytes, or as many as the
- * device has. */
+ * device has. All kernels cut the cache alike: a processor that has to change
+ * that cannot take a kernel before the one before has left it. */
 template <typename Kernel> cudaError_t prepare(Kernel *kernel, size_t shared)
 {
     cudaFuncAttributes a;
     cudaError_t rc = cudaFuncGetAttributes(&a, kernel);
 
-    if (rc == cudaSuccess && shared > 48 * 1024)
+    if (!rc)
+        rc = cudaFuncSetAttribute(
+            kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+            cudaSharedmemCarveoutMaxShared);
+    if (!rc && shared > 48 * 1024)
         rc = cudaFuncSetAttribute(
             kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
             static_cast<int>(shared < device_facts()->shared - a.sharedSizeBytes

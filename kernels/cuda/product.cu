@@ -24,38 +24,49 @@ enum {
     PIECE = THREADS * 16, /* bytes: 16 of each lane */
 };
 
-/* Row tiles of a block. */
-__host__ __device__ constexpr int row_tiles(product_kind kind, int nt)
+/* Row tiles of weights of a block: so that the matrices of the full-size model
+ * make 128 blocks. */
+__host__ __device__ constexpr int row_tiles(product_kind kind)
 {
-    return kind == PRODUCT_ADD ? 1 : kind == PRODUCT_STORE ? 2 : nt > 8 ? 2 : 3;
+    return kind == PRODUCT_ADD ? 1 : kind == PRODUCT_SWIGLU ? 3 : 2;
 }
 
-/* Copies under way, each MT * 2 pieces: about 96 KiB on large devices. */
-__host__ __device__ constexpr int stages(product_kind kind, bool large)
+/* Batch tiles of a block, at most; more are more blocks. What is added to is
+ * narrow: it needs blocks rather than few reads of weights. */
+__host__ __device__ constexpr int most_tiles(product_kind kind)
 {
-    return (kind == PRODUCT_ADD     ? 12
-            : kind == PRODUCT_STORE ? 8
-                                    : 4) /
+    return kind == PRODUCT_ADD ? 4 : 8;
+}
+
+/* Copies under way, each MT * 2 pieces. */
+__host__ __device__ constexpr int stages(product_kind kind, int nt, bool large)
+{
+    return (kind == PRODUCT_ADD                 ? 12
+            : kind == PRODUCT_SWIGLU            ? 4
+            : kind == PRODUCT_LOGITS && nt == 8 ? 4
+                                                : 8) /
            (large ? 1 : 2);
 }
 
 /* Whether the kernel normalises its rows itself; with more rows, a kernel of
- * its own does it once for all blocks. */
+ * its own does it once for all blocks, unless each block has much to do. */
 __host__ __device__ constexpr bool norms(product_kind kind, int nt)
 {
-    return kind != PRODUCT_ADD && nt <= 2;
+    return kind == PRODUCT_LOGITS || (kind != PRODUCT_ADD && nt <= 2);
 }
 
 /* Batch tiles whose sums are added at once. */
-__host__ __device__ constexpr int round_tiles(int mt, int nt)
+__host__ __device__ constexpr int round_tiles(product_kind kind, int nt)
 {
-    return nt < 8 / mt ? nt : mt == 3 ? 2 : 8 / mt;
+    return nt == 1 || kind == PRODUCT_ADD     ? nt
+           : nt == 4 && kind == PRODUCT_STORE ? 4
+                                              : 2;
 }
 
 /* Iterations of batch fragments that are loaded ahead. */
 __host__ __device__ constexpr int ahead(int nt)
 {
-    return nt == 1 ? 12 : nt == 2 ? 6 : nt == 4 ? 4 : nt == 8 ? 2 : 1;
+    return nt == 1 ? 12 : nt == 2 ? 6 : nt == 4 ? 4 : 2;
 }
 
 __host__ __device__ size_t row_bytes(uint32_t k)
@@ -65,9 +76,9 @@ __host__ __device__ size_t row_bytes(uint32_t k)
 }
 
 template <ocr_half H, product_kind KIND, int NT, bool LARGE> struct kernel {
-    static constexpr int MT = row_tiles(KIND, NT);
-    static constexpr int STAGES = stages(KIND, LARGE);
-    static constexpr int ROUND = round_tiles(MT, NT);
+    static constexpr int MT = row_tiles(KIND);
+    static constexpr int STAGES = stages(KIND, NT, LARGE);
+    static constexpr int ROUND = round_tiles(KIND, NT);
     static constexpr bool NORM = norms(KIND, NT);
     static constexpr int AHEAD = NORM ? 4 : ahead(NT);
     static constexpr size_t STAGE = MT * 2 * PIECE;
@@ -91,13 +102,14 @@ template <ocr_half H, product_kind KIND, int NT, bool LARGE> struct kernel {
     uint32_t *live_rows; /* shared: bits of each tile's rows */
     uint32_t warp, lane, g, t;
     uint32_t spans, blocks; /* spans of k; blocks of n of this thread block */
-    uint32_t live;          /* bit i: row g of tile i takes part */
+    uint32_t first; /* of this block's batch rows: they are counted from it */
+    uint32_t live;  /* bit i: row g of tile i takes part */
 
     __device__ kernel(const struct product &p, char *memory,
                       uint32_t *live_rows)
         : p(p), memory(memory), live_rows(live_rows), warp(threadIdx.x / WARP),
           lane(threadIdx.x % WARP), g(lane / 4), t(lane % 4),
-          spans((p.k + SPAN - 1) / SPAN), live(0)
+          spans((p.k + SPAN - 1) / SPAN), first(blockIdx.y * NT * 8), live(0)
     {
         const uint32_t all = (p.n + MT * 16 - 1) / (MT * 16);
         blocks = (all - blockIdx.x + gridDim.x - 1) / gridDim.x;
@@ -135,7 +147,7 @@ template <ocr_half H, product_kind KIND, int NT, bool LARGE> struct kernel {
     {
 #pragma unroll
         for (int i = 0; i < NT; i++)
-            live |= is_live(p.rows, i * 8 + g) << i;
+            live |= is_live(p.rows, first + i * 8 + g) << i;
 #pragma unroll
         for (int i = 0; i < NT; i++) {
             const uint32_t lanes = __ballot_sync(~0u, live >> i & 1);
@@ -156,15 +168,26 @@ template <ocr_half H, product_kind KIND, int NT, bool LARGE> struct kernel {
         return memory + p.stages * STAGE + SUMS + row * row_bytes(p.k);
     }
 
+    /* Gains of the norm, before there is anything to norm. */
+    __device__ void load_gains(float4 (&gains)[ROW_HELD]) const
+    {
+#pragma unroll
+        for (int i = 0; i < ROW_HELD; i++) {
+            const uint32_t at = i * 128 + lane * 4;
+            gains[i] =
+                NORM && at < p.k ? gain_at(p.g + at) : make_float4(0, 0, 0, 0);
+        }
+    }
+
     /* Rows of x, normalised, to shared memory; zeros for rows without slot. */
-    __device__ void norm_rows(void) const
+    __device__ void norm_rows(const float4 (&gains)[ROW_HELD]) const
     {
         for (uint32_t r = warp; r < NT * 8; r += WARPS) {
             char *to = shared_row(r);
 
             if (row_is_live(r))
-                norm_row(p.x + (uint64_t)r * p.k, p.g, p.k, lane, p.eps,
-                         [to](uint32_t at, float4 v) {
+                norm_row(p.x + (uint64_t)(first + r) * p.k, gains, p.g, p.k,
+                         lane, p.eps, [to](uint32_t at, float4 v) {
                              *reinterpret_cast<uint2 *>(to + at * 2) =
                                  pack4<H>(v);
                          });
@@ -183,8 +206,8 @@ template <ocr_half H, product_kind KIND, int NT, bool LARGE> struct kernel {
             return make_uint4(0, 0, 0, 0);
         if (NORM)
             return *reinterpret_cast<const uint4 *>(shared_row(row) + k * 2);
-        return __ldcg(
-            reinterpret_cast<const uint4 *>(p.in + (uint64_t)row * p.k + k));
+        return __ldcg(reinterpret_cast<const uint4 *>(
+            p.in + (uint64_t)(first + row) * p.k + k));
     }
 
     __device__ void multiply(float (&c)[MT][NT][4], uint32_t step,
@@ -223,7 +246,8 @@ template <ocr_half H, product_kind KIND, int NT, bool LARGE> struct kernel {
 
     __device__ float *out_at(struct place at) const
     {
-        return static_cast<float *>(p.out) + (uint64_t)at.row * p.n + at.n;
+        return static_cast<float *>(p.out) + (uint64_t)(first + at.row) * p.n +
+               at.n;
     }
 
     /* ADD: what is there already, read early. */
@@ -250,9 +274,9 @@ template <ocr_half H, product_kind KIND, int NT, bool LARGE> struct kernel {
         if (!row_is_live(at.row) || at.n >= p.n)
             return;
         if (KIND == PRODUCT_SWIGLU) {
-            static_cast<uint16_t *>(p.out)[(uint64_t)at.row * (p.n / 2) +
-                                           at.n / 16 * 8 + at.n % 16] =
-                round16<H>(silu_mul(low, high));
+            static_cast<uint16_t *>(
+                p.out)[(uint64_t)(first + at.row) * (p.n / 2) + at.n / 16 * 8 +
+                       at.n % 16] = round16<H>(silu_mul(low, high));
             return;
         }
         out_at(at)[0] = low;
@@ -330,8 +354,11 @@ template <ocr_half H, product_kind KIND, int NT, bool LARGE> struct kernel {
 
     __device__ void run(void)
     {
+        float4 gains[ROW_HELD];
+
         for (uint32_t i = 0; i < STAGES; i++)
             copy_weights(i);
+        load_gains(gains);
         if (p.rows.early)
             find_live();
         await_previous();
@@ -339,7 +366,7 @@ template <ocr_half H, product_kind KIND, int NT, bool LARGE> struct kernel {
         if (!p.rows.early)
             find_live();
         if (NORM)
-            norm_rows();
+            norm_rows(gains);
         for (uint32_t block = 0; block < blocks; block++)
             run_block(block);
     }
@@ -372,61 +399,88 @@ __global__ void __launch_bounds__(4 * WARP) norm_batch(struct product p)
              });
 }
 
-template <ocr_half H, product_kind KIND, int NT>
-cudaError_t start_tiles(cudaStream_t stream, struct product *p)
+/* Whether the kernel fits the device; *grid and p->stages are set. */
+template <ocr_half H, product_kind KIND, int NT, bool LARGE>
+bool fits(struct product *p, unsigned tiles, dim3 *grid)
 {
-    using large = kernel<H, KIND, NT, true>;
-    using small = kernel<H, KIND, NT, false>;
+    using k = kernel<H, KIND, NT, LARGE>;
     const unsigned processors = device_facts()->processors;
-    const unsigned blocks = (p->n + large::MT * 16 - 1) / (large::MT * 16);
-    /* One wave of blocks that go on to the next, if there are many. */
-    const unsigned grid = blocks < processors * 2 ? blocks : processors;
-    const uint32_t steps =
-        (p->k + SPAN - 1) / SPAN * ((blocks + grid - 1) / grid);
+    const unsigned blocks = (p->n + k::MT * 16 - 1) / (k::MT * 16);
 
-    p->stages = large::stages_used(steps);
-    if (large::shared(p->k, p->stages) + 1024 <= device_facts()->shared)
-        return start(multiply<H, KIND, NT, true>, dim3(grid), THREADS,
-                     large::shared(p->k, p->stages), stream, true, *p);
-    p->stages = small::stages_used(steps);
-    return start(multiply<H, KIND, NT, false>, dim3(grid), THREADS,
-                 small::shared(p->k, p->stages), stream, true, *p);
+    /* One wave of blocks that go on to the next, if there are many. */
+    *grid = dim3(blocks < processors * 2 ? blocks : processors,
+                 (tiles + NT - 1) / NT);
+    p->stages = k::stages_used((p->k + SPAN - 1) / SPAN *
+                               ((blocks + grid->x - 1) / grid->x));
+    return k::shared(p->k, p->stages) + 1024 <= device_facts()->shared;
+}
+
+template <ocr_half H, product_kind KIND, int NT, bool LARGE>
+cudaError_t start_sized(cudaStream_t stream, const struct product *p, dim3 grid)
+{
+    return start(multiply<H, KIND, NT, LARGE>, grid, THREADS,
+                 kernel<H, KIND, NT, LARGE>::shared(p->k, p->stages), stream,
+                 true, *p);
+}
+
+template <ocr_half H, product_kind KIND, int NT>
+cudaError_t start_tiles(cudaStream_t stream, struct product *p, unsigned tiles)
+{
+    dim3 grid;
+
+    if (KIND != PRODUCT_ADD && !norms(KIND, NT)) {
+        const cudaError_t rc = start(norm_batch<H>, dim3(tiles * 2), 4 * WARP,
+                                     0, stream, true, *p);
+        if (rc)
+            return rc;
+        p->in = p->normed;
+        p->rows.early = true;
+    }
+    if (fits<H, KIND, NT, true>(p, tiles, &grid))
+        return start_sized<H, KIND, NT, true>(stream, p, grid);
+    if constexpr (KIND == PRODUCT_LOGITS) {
+        return start_tiles<H, PRODUCT_STORE, NT>(stream, p, tiles);
+    } else {
+        fits<H, KIND, NT, false>(p, tiles, &grid);
+        return start_sized<H, KIND, NT, false>(stream, p, grid);
+    }
 }
 
 template <ocr_half H, product_kind KIND>
 cudaError_t start_kind(cudaStream_t stream, struct product p, unsigned tiles)
 {
-    if (tiles > 2 && KIND != PRODUCT_ADD) {
-        const cudaError_t rc =
-            start(norm_batch<H>, dim3(tiles * 2), 4 * WARP, 0, stream, true, p);
-        if (rc)
-            return rc;
-        p.in = p.normed;
-    }
-    return tiles <= 1   ? start_tiles<H, KIND, 1>(stream, &p)
-           : tiles <= 2 ? start_tiles<H, KIND, 2>(stream, &p)
-           : tiles <= 4 ? start_tiles<H, KIND, 4>(stream, &p)
-           : tiles <= 8 ? start_tiles<H, KIND, 8>(stream, &p)
-                        : start_tiles<H, KIND, 16>(stream, &p);
+    return tiles <= 1   ? start_tiles<H, KIND, 1>(stream, &p, tiles)
+           : tiles <= 2 ? start_tiles<H, KIND, 2>(stream, &p, tiles)
+           : tiles <= 4
+               ? start_tiles<H, KIND, 4>(stream, &p, tiles)
+               : start_tiles<H, KIND, most_tiles(KIND)>(stream, &p, tiles);
 }
 
 template <ocr_half H>
 cudaError_t start_half(cudaStream_t stream, enum product_kind kind,
                        const struct product *p, unsigned tiles)
 {
-    return kind == PRODUCT_STORE
-               ? start_kind<H, PRODUCT_STORE>(stream, *p, tiles)
-           : kind == PRODUCT_ADD
-               ? start_kind<H, PRODUCT_ADD>(stream, *p, tiles)
-               : start_kind<H, PRODUCT_SWIGLU>(stream, *p, tiles);
+    switch (kind) {
+    case PRODUCT_STORE:
+        return start_kind<H, PRODUCT_STORE>(stream, *p, tiles);
+    case PRODUCT_LOGITS:
+        return start_kind<H, PRODUCT_LOGITS>(stream, *p, tiles);
+    case PRODUCT_ADD:
+        return start_kind<H, PRODUCT_ADD>(stream, *p, tiles);
+    case PRODUCT_SWIGLU:
+        return start_kind<H, PRODUCT_SWIGLU>(stream, *p, tiles);
+    }
+    return cudaErrorInvalidValue;
 }
 
 template <ocr_half H, product_kind KIND, int NT> cudaError_t prepare_tiles(void)
 {
     const size_t most = 1 << 20;
-    const cudaError_t rc = prepare(multiply<H, KIND, NT, true>, most);
+    cudaError_t rc = prepare(multiply<H, KIND, NT, true>, most);
 
-    return rc ? rc : prepare(multiply<H, KIND, NT, false>, most);
+    if constexpr (KIND != PRODUCT_LOGITS)
+        rc = rc ? rc : prepare(multiply<H, KIND, NT, false>, most);
+    return rc;
 }
 
 template <ocr_half H, product_kind KIND> cudaError_t prepare_kind(void)
@@ -435,8 +489,7 @@ template <ocr_half H, product_kind KIND> cudaError_t prepare_kind(void)
 
     rc = rc ? rc : prepare_tiles<H, KIND, 2>();
     rc = rc ? rc : prepare_tiles<H, KIND, 4>();
-    rc = rc ? rc : prepare_tiles<H, KIND, 8>();
-    return rc ? rc : prepare_tiles<H, KIND, 16>();
+    return rc ? rc : prepare_tiles<H, KIND, most_tiles(KIND)>();
 }
 
 template <ocr_half H> cudaError_t prepare_all(void)
@@ -444,6 +497,7 @@ template <ocr_half H> cudaError_t prepare_all(void)
     cudaError_t rc = prepare(norm_batch<H>, 0);
 
     rc = rc ? rc : prepare_kind<H, PRODUCT_STORE>();
+    rc = rc ? rc : prepare_kind<H, PRODUCT_LOGITS>();
     rc = rc ? rc : prepare_kind<H, PRODUCT_ADD>();
     return rc ? rc : prepare_kind<H, PRODUCT_SWIGLU>();
 }
