@@ -6,10 +6,10 @@
  * blocks. Each of a block's 4 warps takes 64 tokens of a split for itself:
  * copies of K and V (tiles of 16 tokens, 4 KiB, as they lie in the cache)
  * through a ring that goes on into the next item, scores, P against the
- * maximum of its tokens, and P V; only the end, where the warps' results are
- * added in their order, needs the others. Scores are K (16 tokens) times q (8
- * columns, one for each head of the group), the result is V^T (16 dimensions)
- * times P.
+ * maximum of its tokens, and P V; only at the end, where one of them adds
+ * the warps' results in their order, they meet. Scores are K (16 tokens) times
+ * q (8 columns, one for each head of the group), the result is V^T (16
+ * dimensions) times P.
  *
  * Tokens before the new one were there long ago: their copies start before the
  * kernel with q, k, v has ended. */
@@ -43,11 +43,11 @@ struct attend {
     uint16_t *out;
 };
 
-/* What the warps say of an item. */
+/* What the warps say of an item; two, so that no warp waits for the one that
+ * still reads. */
 template <int G> struct board {
     float value[WARPS][G][DIM];
     float most[WARPS][G], sum[WARPS][G];
-    uint32_t last;
 };
 
 struct item {
@@ -59,13 +59,13 @@ struct item {
 
 template <ocr_half H, int G, int RING> struct attender {
     const struct attend &a;
-    char *ring;    /* of the warp */
-    uint32_t slot; /* of the ring: the next tile */
-    struct board<G> &s;
+    char *ring;         /* of the warp */
+    uint32_t slot;      /* of the ring: the next tile */
+    struct board<G> *s; /* of the item */
     uint32_t warp, lane, g, t, items;
 
     __device__ attender(const struct attend &a, char *memory,
-                        struct board<G> &s)
+                        struct board<G> *s)
         : a(a), slot(0), s(s), warp(threadIdx.x / WARP),
           lane(threadIdx.x % WARP), g(lane / 4), t(lane % 4),
           items(__ldcg(a.item) * a.kv_heads)
@@ -275,8 +275,8 @@ template <ocr_half H, int G, int RING> struct attender {
             for (int i = 4; i < WARP; i *= 2)
                 sum[j] += __shfl_xor_sync(~0u, sum[j], i);
             if (!g && t * 2 + j < G) {
-                s.most[warp][t * 2 + j] = most[j];
-                s.sum[warp][t * 2 + j] = sum[j];
+                s->most[warp][t * 2 + j] = most[j];
+                s->sum[warp][t * 2 + j] = sum[j];
             }
         }
     }
@@ -306,7 +306,7 @@ template <ocr_half H, int G, int RING> struct attender {
 #pragma unroll
             for (int j = 0; j < 4; j++)
                 if (t * 2 + j % 2 < G)
-                    s.value[warp][t * 2 + j % 2][m * 16 + j / 2 * 8 + g] =
+                    s->value[warp][t * 2 + j % 2][m * 16 + j / 2 * 8 + g] =
                         c[m][j];
     }
 
@@ -317,59 +317,71 @@ template <ocr_half H, int G, int RING> struct attender {
                i.split;
     }
 
-    /* The warps' results together, in their order; a thread a dimension. */
+    /* Four dimensions of acc and v, weighed. */
+    static __device__ float4 weighed(float4 acc, float old, float4 v, float now)
+    {
+        return make_float4(
+            __fmaf_rn(v.x, now, acc.x * old), __fmaf_rn(v.y, now, acc.y * old),
+            __fmaf_rn(v.z, now, acc.z * old), __fmaf_rn(v.w, now, acc.w * old));
+    }
+
+    /* The warps' results together, in their order. */
     __device__ void add_warps(const struct item &i, uint32_t head) const
     {
-        float most = s.most[0][head], sum = 0, acc = 0;
+        float most = s->most[0][head], sum = 0;
+        float4 acc = make_float4(0, 0, 0, 0);
 
 #pragma unroll
         for (int w = 1; w < WARPS; w++)
-            most = fmaxf(most, s.most[w][head]);
+            most = fmaxf(most, s->most[w][head]);
 #pragma unroll
         for (int w = 0; w < WARPS; w++) {
-            const float weight = exp2_fast(s.most[w][head] - most);
+            const float weight = exp2_fast(s->most[w][head] - most);
 
-            sum = __fmaf_rn(s.sum[w][head], weight, sum);
-            acc = __fmaf_rn(s.value[w][head][threadIdx.x], weight, acc);
+            sum = __fmaf_rn(s->sum[w][head], weight, sum);
+            acc = weighed(acc, 1,
+                          reinterpret_cast<float4 *>(s->value[w][head])[lane],
+                          weight);
         }
-        a.split[part(i, head) * DIM + threadIdx.x] = acc;
-        if (!threadIdx.x)
+        reinterpret_cast<float4 *>(a.split + part(i, head) * DIM)[lane] = acc;
+        if (!lane)
             a.split_sum[part(i, head)] = make_float2(most, sum);
     }
 
-    /* Whether this block is the last of its row and head. */
-    __device__ bool is_last(const struct item &i)
+    /* Whether the item is the last of its row and head. */
+    __device__ bool is_last(const struct item &i) const
     {
         uint32_t *done = a.done + i.row * a.kv_heads + i.head;
+        uint32_t last = 0;
 
-        __threadfence();
-        __syncthreads();
-        if (!threadIdx.x) {
-            s.last = atomicAdd(done, 1) == i.position / CUDA_SPLIT;
-            if (s.last)
+        __syncwarp();
+        if (!lane) {
+            __threadfence();
+            last = atomicAdd(done, 1) == i.position / CUDA_SPLIT;
+            if (last)
                 *done = 0;
+            __threadfence();
         }
-        __syncthreads();
-        return s.last;
+        return __shfl_sync(~0u, last, 0);
     }
 
-    /* All splits of a head, ascending; a thread a dimension. */
+    /* All splits of a head, ascending. */
     __device__ void merge(const struct item &i, uint32_t head) const
     {
         const uint32_t splits = i.position / CUDA_SPLIT + 1;
         const uint64_t first = part(i, head) - i.split;
-        float most = -INFINITY, sum = 0, acc = 0;
+        float most = -INFINITY, sum = 0;
+        float4 acc = make_float4(0, 0, 0, 0);
 
         for (uint32_t j = 0; j < splits; j += AT_ONCE) {
             float2 of[AT_ONCE];
-            float v[AT_ONCE];
+            float4 v[AT_ONCE];
 
 #pragma unroll
             for (int k = 0; k < AT_ONCE; k++)
                 if (j + k < splits) {
                     of[k] = __ldcg(a.split_sum + first + j + k);
-                    v[k] =
-                        __ldcg(a.split + (first + j + k) * DIM + threadIdx.x);
+                    v[k] = load4(a.split + (first + j + k) * DIM + lane * 4);
                 }
 #pragma unroll
             for (int k = 0; k < AT_ONCE; k++)
@@ -378,13 +390,27 @@ template <ocr_half H, int G, int RING> struct attender {
                     const float old = exp2_fast(most - all);
                     const float now = exp2_fast(of[k].x - all);
 
-                    sum = sum * old + of[k].y * now;
-                    acc = acc * old + v[k] * now;
+                    sum = __fmaf_rn(of[k].y, now, sum * old);
+                    acc = weighed(acc, old, v[k], now);
                     most = all;
                 }
         }
-        a.out[((uint64_t)i.row * a.heads + i.head * G + head) * DIM +
-              threadIdx.x] = round16<H>(acc * (1 / sum));
+        sum = 1 / sum;
+        reinterpret_cast<uint2 *>(
+            a.out +
+            ((uint64_t)i.row * a.heads + i.head * G + head) * DIM)[lane] =
+            pack4<H>(make_float4(acc.x * sum, acc.y * sum, acc.z * sum,
+                                 acc.w * sum));
+    }
+
+    /* What one warp does for all when an item is through. */
+    __device__ void finish(const struct item &i) const
+    {
+        for (uint32_t head = 0; head < G; head++)
+            add_warps(i, head);
+        if (is_last(i))
+            for (uint32_t head = 0; head < G; head++)
+                merge(i, head);
     }
 
     __device__ void run_item(const struct item &i, const struct item &next,
@@ -414,13 +440,6 @@ template <ocr_half H, int G, int RING> struct attender {
         }
         put_values(value);
         __syncthreads();
-        for (uint32_t head = 0; head < G; head++)
-            add_warps(i, head);
-        if (is_last(i)) {
-            __threadfence();
-            for (uint32_t head = 0; head < G; head++)
-                merge(i, head);
-        }
     }
 
     __device__ void run(void)
@@ -428,15 +447,18 @@ template <ocr_half H, int G, int RING> struct attender {
         uint32_t number = blockIdx.x;
         struct item i = find(number);
 
+        allow_next();
 #pragma unroll
         for (int step = 0; step < RING; step++)
             copy(i, number < items, step, step);
         await_previous();
-        allow_next();
-        while (number < items) {
+        for (uint32_t done = 0; number < items; done++) {
             number += gridDim.x;
             const struct item next = find(number);
             run_item(i, next, number < items);
+            if (done % WARPS == warp)
+                finish(i);
+            s += done % 2 ? -1 : 1;
             i = next;
         }
         copies_wait<0>();
@@ -448,8 +470,8 @@ __global__ void __launch_bounds__(THREADS, 12 / RING)
     attend_splits(struct attend a)
 {
     extern __shared__ __align__(128) char memory[];
-    __shared__ struct board<G> s;
-    attender<H, G, RING> worker(a, memory, s);
+    __shared__ __align__(16) struct board<G> boards[2];
+    attender<H, G, RING> worker(a, memory, boards);
 
     worker.run();
 }
@@ -459,7 +481,7 @@ cudaError_t start_group(cudaStream_t stream, const struct attend *a,
                         unsigned tiles)
 {
     const unsigned n = device_facts()->processors;
-    const size_t large = WARPS * 6 * TILE + sizeof(struct board<G>) + 1024;
+    const size_t large = WARPS * 6 * TILE + 2 * sizeof(struct board<G>) + 1024;
 
     /* Few pages: most of an item at once. */
     if (tiles <= 1 && large <= device_facts()->shared)

@@ -258,7 +258,7 @@ cudaError_t cuda_decode_end(cudaStream_t stream, const struct cuda_decode *d,
     p.eps = d->eps;
     p.normed = m.normed;
     p.out = d->logits;
-    rc = product_start(stream, d->half, PRODUCT_LOGITS, &p, tiles);
+    rc = logits_start(stream, d->half, &p, tiles);
     return rc ? rc : sample_start(stream, d, &m, tiles);
 }
 

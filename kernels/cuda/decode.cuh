@@ -60,8 +60,8 @@ struct row_source {
     const uint32_t *rows;
     const struct cuda_slot *slot;
     uint32_t slots, count; /* rows */
-    bool early; /* what is behind these was not written by the kernel right
-                   before: it may be read before await_previous */
+    bool early; /* what is behind these was there before the step's first
+                   product: it may be read before await_previous */
 };
 
 __device__ __forceinline__ struct step_row
@@ -87,7 +87,6 @@ __device__ __forceinline__ bool is_live(const struct row_source &from,
 
 enum product_kind {
     PRODUCT_STORE,  /* out fp32 [rows][n] = */
-    PRODUCT_LOGITS, /* the same, n large */
     PRODUCT_ADD,    /* out fp32 [rows][n] += */
     PRODUCT_SWIGLU, /* out 16 bit [rows][n / 2] = SiLU(gate) up */
 };
@@ -104,12 +103,16 @@ struct product {
     uint16_t *normed;
     void *out;
     struct row_source rows;
-    uint32_t stages; /* private to product.cu */
+    uint32_t ring_bytes; /* private to product.cu */
 };
 
 cudaError_t product_start(cudaStream_t stream, ocr_half half,
                           enum product_kind kind, const struct product *p,
                           unsigned tiles);
+
+/* The same as STORE for a large n, always of x. */
+cudaError_t logits_start(cudaStream_t stream, ocr_half half,
+                         const struct product *p, unsigned tiles);
 
 /* m->qkv -> m->attended; K and V of the token into the cache. */
 cudaError_t attend_start(cudaStream_t stream, const struct cuda_decode *d,

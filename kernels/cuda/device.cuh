@@ -127,10 +127,17 @@ template <int N> __device__ __forceinline__ void copies_wait(void)
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
-/* Programmatic dependent launch: a kernel starts while the one before it still
- * runs. Rule of this folder: every kernel lets the next one start only after
- * its own await_previous, so before await_previous a kernel may read what any
- * kernel wrote but the one right before it. At least block 0 awaits. */
+/* Programmatic dependent launch: a kernel starts, as far as there is room,
+ * when all blocks of the one before have called allow_next; what earlier
+ * kernels wrote is there after await_previous, which at least one block of
+ * each kernel calls before it ends.
+ *
+ * Within a decode step every kernel lets the next one start at once, so that
+ * copies of weights are always under way. What is read before await_previous
+ * must then be older than the step's kernels: the first of a step
+ * (begin_step), and the first after it, allow the next one only after their
+ * own await_previous, so that the others may read, early, all that is older
+ * than the step and what begin_step wrote. */
 __device__ __forceinline__ void await_previous(void)
 {
 #if __CUDA_ARCH__ >= 900
@@ -265,6 +272,17 @@ norm_row(const float *x, const float4 (&gains)[ROW_HELD], const float *g,
         put(at, scaled(load4(x + at), scale, gain_at(g + at)));
 }
 
+/* Gains of the norm for norm_row, before there is anything to norm. */
+__device__ __forceinline__ void
+load_gains(float4 (&gains)[ROW_HELD], const float *g, uint32_t n, uint32_t lane)
+{
+#pragma unroll
+    for (int i = 0; i < ROW_HELD; i++) {
+        const uint32_t at = i * 128 + lane * 4;
+        gains[i] = at < n ? gain_at(g + at) : make_float4(0, 0, 0, 0);
+    }
+}
+
 template <typename Put>
 __device__ __forceinline__ void norm_row(const float *x, const float *g,
                                          uint32_t n, uint32_t lane, float eps,
@@ -272,12 +290,31 @@ __device__ __forceinline__ void norm_row(const float *x, const float *g,
 {
     float4 gains[ROW_HELD];
 
-#pragma unroll
-    for (int i = 0; i < ROW_HELD; i++) {
-        const uint32_t at = i * 128 + lane * 4;
-        gains[i] = at < n ? gain_at(g + at) : make_float4(0, 0, 0, 0);
-    }
+    load_gains(gains, g, n, lane);
     norm_row(x, gains, g, n, lane, eps, put);
+}
+
+/* 64 mod 128, so that two rows lie in different banks. */
+__host__ __device__ inline uint32_t shared_row_bytes(uint32_t n)
+{
+    return (n * 2 + 127) / 128 * 128 + 64;
+}
+
+/* Row x, normalised and rounded, as a row in shared memory; zeros if it is not
+ * live. */
+template <ocr_half H>
+__device__ __forceinline__ void
+norm_to_shared(char *to, bool live, const float *x,
+               const float4 (&gains)[ROW_HELD], const float *g, uint32_t n,
+               uint32_t lane, float eps)
+{
+    if (live)
+        norm_row(x, gains, g, n, lane, eps, [to](uint32_t at, float4 v) {
+            *reinterpret_cast<uint2 *>(to + at * 2) = pack4<H>(v);
+        });
+    else
+        for (uint32_t at = lane * 4; at < n; at += 128)
+            *reinterpret_cast<uint2 *>(to + at * 2) = make_uint2(0, 0);
 }
 
 #endif

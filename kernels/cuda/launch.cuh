@@ -63,6 +63,7 @@ cudaError_t prepare_rows(ocr_half half);
 cudaError_t prepare_split(ocr_half half);
 cudaError_t prepare_attention(ocr_half half);
 cudaError_t prepare_product(ocr_half half);
+cudaError_t prepare_logits(ocr_half half);
 cudaError_t prepare_attend(ocr_half half);
 cudaError_t prepare_decode(ocr_half half);
 cudaError_t prepare_sample(void);

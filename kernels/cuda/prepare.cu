@@ -65,6 +65,7 @@ cudaError_t cuda_ops_prepare(enum ocr_half half)
     rc = rc ? rc : prepare_split(half);
     rc = rc ? rc : prepare_attention(half);
     rc = rc ? rc : prepare_product(half);
+    rc = rc ? rc : prepare_logits(half);
     rc = rc ? rc : prepare_attend(half);
     rc = rc ? rc : prepare_sample();
     rc = rc ? rc : prepare_decode(half);

@@ -1,5 +1,6 @@
-/* Matrices times the few rows of a decode step: weights are read once, as the
- * 16-row side of mma m16n8k16, rows of the batch are its 8 columns.
+/* Matrices of a layer times the few rows of a decode step: weights are read
+ * once, as the 16-row side of mma m16n8k16, rows of the batch are its 8
+ * columns.
  *
  * A block has 8 warps and MT row tiles of weights; warp w takes the groups of
  * 32 columns w, w + 8, ... in ascending order, and the warps' sums are added
@@ -7,9 +8,9 @@
  * takes 16 contiguous bytes of a weight row and of a batch row, so k runs in
  * another order than stored, but alike in both.
  *
- * Weights do not depend on the kernel before, so their copies to shared memory
- * start while that one still runs. Each lane reads only what it copied itself:
- * no barrier. */
+ * Weights do not depend on the kernels before, so their copies to shared
+ * memory start while those still run. Each lane reads only what it copied
+ * itself: no barrier. */
 #include "kernels/cuda/decode.cuh"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -38,70 +39,55 @@ __host__ __device__ constexpr int most_tiles(product_kind kind)
     return kind == PRODUCT_ADD ? 4 : 8;
 }
 
-/* Copies under way, each MT * 2 pieces. */
-__host__ __device__ constexpr int stages(product_kind kind, int nt, bool large)
+/* Copies under way, each MT * 2 pieces: all of the full-size model's, where
+ * there is room. */
+__host__ __device__ constexpr int stages(product_kind kind, bool large)
 {
-    return (kind == PRODUCT_ADD                 ? 12
-            : kind == PRODUCT_SWIGLU            ? 4
-            : kind == PRODUCT_LOGITS && nt == 8 ? 4
-                                                : 8) /
-           (large ? 1 : 2);
+    return (kind == PRODUCT_ADD ? 12 : 4) / (large ? 1 : 2);
 }
 
 /* Whether the kernel normalises its rows itself; with more rows, a kernel of
- * its own does it once for all blocks, unless each block has much to do. */
+ * its own does it once for all blocks. */
 __host__ __device__ constexpr bool norms(product_kind kind, int nt)
 {
-    return kind == PRODUCT_LOGITS || (kind != PRODUCT_ADD && nt <= 2);
-}
-
-/* Batch tiles whose sums are added at once. */
-__host__ __device__ constexpr int round_tiles(product_kind kind, int nt)
-{
-    return nt == 1 || kind == PRODUCT_ADD     ? nt
-           : nt == 4 && kind == PRODUCT_STORE ? 4
-                                              : 2;
+    return kind != PRODUCT_ADD && nt <= 2;
 }
 
 /* Iterations of batch fragments that are loaded ahead. */
-__host__ __device__ constexpr int ahead(int nt)
+__host__ __device__ constexpr int ahead(product_kind kind, int nt)
 {
-    return nt == 1 ? 12 : nt == 2 ? 6 : nt == 4 ? 4 : 2;
-}
-
-__host__ __device__ size_t row_bytes(uint32_t k)
-{
-    /* 64 mod 128, so that two rows lie in different banks. */
-    return (k * 2 + 127) / 128 * 128 + 64;
+    return norms(kind, nt) ? 4 : nt == 1 ? 12 : nt == 2 ? 6 : nt == 4 ? 4 : 2;
 }
 
 template <ocr_half H, product_kind KIND, int NT, bool LARGE> struct kernel {
     static constexpr int MT = row_tiles(KIND);
-    static constexpr int STAGES = stages(KIND, NT, LARGE);
-    static constexpr int ROUND = round_tiles(KIND, NT);
+    static constexpr int STAGES = stages(KIND, LARGE);
     static constexpr bool NORM = norms(KIND, NT);
-    static constexpr int AHEAD = NORM ? 4 : ahead(NT);
+    static constexpr int AHEAD = ahead(KIND, NT);
     static constexpr size_t STAGE = MT * 2 * PIECE;
-    static constexpr uint32_t COUNT = MT * ROUND * WARP; /* sums of a round */
-    static constexpr size_t SUMS = COUNT * WARPS * 16;
+    static constexpr uint32_t SUMS = MT * NT * WARP; /* of four */
 
-    /* Stages of blocks that have `steps` to do: with fewer than STAGES, the
-     * remaining copies are empty. */
-    static uint32_t stages_used(uint32_t steps)
+    /* Stages, and in their place at the end the sums of the warps. */
+    static size_t ring_bytes(uint32_t k)
     {
-        return steps < STAGES ? steps : STAGES;
+        const size_t steps = (k + SPAN - 1) / SPAN;
+        const size_t ring = (steps < STAGES ? steps : STAGES) * STAGE;
+        const size_t sums = SUMS * WARPS * 16;
+
+        return ring > sums ? ring : sums;
     }
 
-    static size_t shared(uint32_t k, uint32_t stages_used)
+    static size_t shared(uint32_t k)
     {
-        return stages_used * STAGE + SUMS + (NORM ? NT * 8 * row_bytes(k) : 0);
+        return ring_bytes(k) + (NORM ? NT * 8 * shared_row_bytes(k) : 0);
     }
 
     const struct product &p;
-    char *memory;        /* stages, sums, rows */
+    char *memory;        /* ring, rows */
     uint32_t *live_rows; /* shared: bits of each tile's rows */
     uint32_t warp, lane, g, t;
-    uint32_t spans, blocks; /* spans of k; blocks of n of this thread block */
+    uint32_t spans; /* of k */
+    uint32_t n0;    /* the block's first row of weights */
     uint32_t first; /* of this block's batch rows: they are counted from it */
     uint32_t live;  /* bit i: row g of tile i takes part */
 
@@ -109,15 +95,9 @@ template <ocr_half H, product_kind KIND, int NT, bool LARGE> struct kernel {
                       uint32_t *live_rows)
         : p(p), memory(memory), live_rows(live_rows), warp(threadIdx.x / WARP),
           lane(threadIdx.x % WARP), g(lane / 4), t(lane % 4),
-          spans((p.k + SPAN - 1) / SPAN), first(blockIdx.y * NT * 8), live(0)
+          spans((p.k + SPAN - 1) / SPAN), n0(blockIdx.x * MT * 16),
+          first(blockIdx.y * NT * 8), live(0)
     {
-        const uint32_t all = (p.n + MT * 16 - 1) / (MT * 16);
-        blocks = (all - blockIdx.x + gridDim.x - 1) / gridDim.x;
-    }
-
-    __device__ uint32_t first_row(uint32_t block) const
-    {
-        return (blockIdx.x + block * gridDim.x) * MT * 16;
     }
 
     __device__ uint32_t column(uint32_t span) const
@@ -125,19 +105,19 @@ template <ocr_half H, product_kind KIND, int NT, bool LARGE> struct kernel {
         return span * SPAN + warp * GROUP + t * 8;
     }
 
-    __device__ void copy_weights(uint32_t step) const
+    __device__ void copy_weights(uint32_t span) const
     {
-        if (step < blocks * spans) {
-            const uint32_t k = column(step % spans);
-            const uint32_t row = first_row(step / spans) + g;
-            const uint32_t to = shared_address(memory) + threadIdx.x * 16 +
-                                step % STAGES * STAGE;
+        const uint32_t k = column(span), row = n0 + g;
+        const uint32_t to =
+            shared_address(memory) + threadIdx.x * 16 + span % STAGES * STAGE;
+        const uint16_t *from = p.w + (uint64_t)row * p.k + k;
+
+        if (span < spans) {
 #pragma unroll
             for (int i = 0; i < MT * 2; i++) {
                 const bool valid = k < p.k && row + i * 8 < p.n;
                 copy16(to + i * PIECE,
-                       p.w + (valid ? (uint64_t)(row + i * 8) * p.k + k : 0),
-                       valid);
+                       valid ? from + (uint64_t)i * 8 * p.k : p.w, valid);
             }
         }
         copies_end_group();
@@ -165,36 +145,15 @@ template <ocr_half H, product_kind KIND, int NT, bool LARGE> struct kernel {
 
     __device__ char *shared_row(uint32_t row) const
     {
-        return memory + p.stages * STAGE + SUMS + row * row_bytes(p.k);
+        return memory + p.ring_bytes + row * shared_row_bytes(p.k);
     }
 
-    /* Gains of the norm, before there is anything to norm. */
-    __device__ void load_gains(float4 (&gains)[ROW_HELD]) const
-    {
-#pragma unroll
-        for (int i = 0; i < ROW_HELD; i++) {
-            const uint32_t at = i * 128 + lane * 4;
-            gains[i] =
-                NORM && at < p.k ? gain_at(p.g + at) : make_float4(0, 0, 0, 0);
-        }
-    }
-
-    /* Rows of x, normalised, to shared memory; zeros for rows without slot. */
     __device__ void norm_rows(const float4 (&gains)[ROW_HELD]) const
     {
-        for (uint32_t r = warp; r < NT * 8; r += WARPS) {
-            char *to = shared_row(r);
-
-            if (row_is_live(r))
-                norm_row(p.x + (uint64_t)(first + r) * p.k, gains, p.g, p.k,
-                         lane, p.eps, [to](uint32_t at, float4 v) {
-                             *reinterpret_cast<uint2 *>(to + at * 2) =
-                                 pack4<H>(v);
-                         });
-            else
-                for (uint32_t at = lane * 4; at < p.k; at += 128)
-                    *reinterpret_cast<uint2 *>(to + at * 2) = make_uint2(0, 0);
-        }
+        for (uint32_t r = warp; r < NT * 8; r += WARPS)
+            norm_to_shared<H>(shared_row(r), row_is_live(r),
+                              p.x + (uint64_t)(first + r) * p.k, gains, p.g,
+                              p.k, lane, p.eps);
         __syncthreads();
     }
 
@@ -210,10 +169,10 @@ template <ocr_half H, product_kind KIND, int NT, bool LARGE> struct kernel {
             p.in + (uint64_t)(first + row) * p.k + k));
     }
 
-    __device__ void multiply(float (&c)[MT][NT][4], uint32_t step,
+    __device__ void multiply(float (&c)[MT][NT][4], uint32_t span,
                              const uint4 (&b)[NT]) const
     {
-        const char *from = memory + threadIdx.x * 16 + step % STAGES * STAGE;
+        const char *from = memory + threadIdx.x * 16 + span % STAGES * STAGE;
 
 #pragma unroll
         for (int m = 0; m < MT; m++) {
@@ -222,26 +181,24 @@ template <ocr_half H, product_kind KIND, int NT, bool LARGE> struct kernel {
             const uint4 a8 =
                 *reinterpret_cast<const uint4 *>(from + (2 * m + 1) * PIECE);
 #pragma unroll
-            for (int i = 0; i < NT; i++) {
+            for (int i = 0; i < NT; i++)
                 mma<H>(c[m][i], a.x, a8.x, a.y, a8.y, b[i].x, b[i].y);
+#pragma unroll
+            for (int i = 0; i < NT; i++)
                 mma<H>(c[m][i], a.z, a8.z, a.w, a8.w, b[i].z, b[i].w);
-            }
         }
     }
 
-    /* Where a fragment's values go: batch rows row and row + 1, n and n + 8,
-     * of which SWIGLU makes one. */
+    /* Where the values of sum `sum` go: batch rows row and row + 1, n and
+     * n + 8, of which SWIGLU makes one. */
     struct place {
         uint32_t row, n;
     };
 
-    __device__ struct place place_of(uint32_t sum, int first_tile,
-                                     uint32_t block) const
+    __device__ struct place place_of(uint32_t sum) const
     {
-        const uint32_t tile = first_tile + sum / WARP % ROUND;
-
-        return {tile * 8 + sum % 4 * 2,
-                first_row(block) + sum / WARP / ROUND * 16 + sum % WARP / 4};
+        return {sum / WARP % NT * 8 + sum % 4 * 2,
+                n0 + sum / WARP / NT * 16 + sum % WARP / 4};
     }
 
     __device__ float *out_at(struct place at) const
@@ -250,13 +207,13 @@ template <ocr_half H, product_kind KIND, int NT, bool LARGE> struct kernel {
                at.n;
     }
 
-    /* ADD: what is there already, read early. */
-    __device__ float4 old_values(int first_tile, uint32_t block) const
+    /* ADD: what is there already, read early; a thread has one sum. */
+    __device__ float4 old_values(void) const
     {
-        const struct place at = place_of(threadIdx.x, first_tile, block);
+        const struct place at = place_of(threadIdx.x);
         float4 v = make_float4(0, 0, 0, 0);
 
-        if (KIND != PRODUCT_ADD || threadIdx.x >= COUNT)
+        if (KIND != PRODUCT_ADD || threadIdx.x >= SUMS || at.n >= p.n)
             return v;
         if (row_is_live(at.row)) {
             v.x = __ldcg(out_at(at));
@@ -284,53 +241,44 @@ template <ocr_half H, product_kind KIND, int NT, bool LARGE> struct kernel {
             out_at(at)[8] = high;
     }
 
-    /* Sum `sum` of the round over the warps, in their order. */
-    __device__ void finish(const float4 *sums, int first_tile, uint32_t block,
-                           float4 old) const
+    /* The sums of the warps, in their order. */
+    __device__ void finish(const float4 *sums, uint32_t sum, float4 old) const
     {
-        const uint32_t sum = threadIdx.x;
-        const struct place at = place_of(sum, first_tile, block);
+        const struct place at = place_of(sum);
         float4 v = sums[sum];
 
 #pragma unroll
         for (int w = 1; w < WARPS; w++) {
-            const float4 s = sums[w * COUNT + sum];
+            const float4 s = sums[w * SUMS + sum];
             v = make_float4(v.x + s.x, v.y + s.y, v.z + s.z, v.w + s.w);
         }
-        v = make_float4(v.x + old.x, v.y + old.y, v.z + old.z, v.w + old.w);
+        if (KIND == PRODUCT_ADD)
+            v = make_float4(v.x + old.x, v.y + old.y, v.z + old.z, v.w + old.w);
         put(at, v.x, v.z);
         put({at.row + 1, at.n}, v.y, v.w);
     }
 
-    __device__ void sum_up(float (&c)[MT][NT][4], uint32_t block,
-                           float4 old) const
+    __device__ void sum_up(float (&c)[MT][NT][4], float4 old) const
     {
-        float4 *sums = reinterpret_cast<float4 *>(memory + p.stages * STAGE);
+        float4 *sums = reinterpret_cast<float4 *>(memory);
 
+        __syncthreads(); /* the ring is used no more */
 #pragma unroll
-        for (int first = 0; first < NT; first += ROUND) {
+        for (int m = 0; m < MT; m++)
 #pragma unroll
-            for (int m = 0; m < MT; m++)
-#pragma unroll
-                for (int i = 0; i < ROUND; i++) {
-                    const float *v = c[m][first + i];
-                    sums[warp * COUNT + (m * ROUND + i) * WARP + lane] =
-                        make_float4(v[0], v[1], v[2], v[3]);
-                }
-            if (first)
-                old = old_values(first, block);
-            __syncthreads();
-            if (threadIdx.x < COUNT)
-                finish(sums, first, block, old);
-            __syncthreads();
-        }
+            for (int i = 0; i < NT; i++)
+                sums[warp * SUMS + (m * NT + i) * WARP + lane] =
+                    make_float4(c[m][i][0], c[m][i][1], c[m][i][2], c[m][i][3]);
+        __syncthreads();
+        for (uint32_t sum = threadIdx.x; sum < SUMS; sum += THREADS)
+            finish(sums, sum, old);
     }
 
-    __device__ void run_block(uint32_t block) const
+    __device__ void run_spans(void) const
     {
         float c[MT][NT][4] = {};
         uint4 b[AHEAD][NT];
-        const float4 old = old_values(0, block);
+        const float4 old = old_values();
 
 #pragma unroll
         for (int i = 0; i < AHEAD; i++)
@@ -341,34 +289,38 @@ template <ocr_half H, product_kind KIND, int NT, bool LARGE> struct kernel {
 #pragma unroll
             for (int i = 0; i < AHEAD; i++)
                 if (span + i < spans) {
-                    const uint32_t step = block * spans + span + i;
                     copies_wait<STAGES - 1>();
-                    multiply(c, step, b[i]);
-                    copy_weights(step + STAGES);
+                    multiply(c, span + i, b[i]);
+                    copy_weights(span + i + STAGES);
 #pragma unroll
                     for (int j = 0; j < NT; j++)
                         b[i][j] = batch(j, span + i + AHEAD);
                 }
-        sum_up(c, block, old);
+        copies_wait<0>();
+        sum_up(c, old);
     }
 
     __device__ void run(void)
     {
         float4 gains[ROW_HELD];
 
+        if (p.rows.early)
+            allow_next();
+#pragma unroll
         for (uint32_t i = 0; i < STAGES; i++)
             copy_weights(i);
-        load_gains(gains);
+        if (NORM)
+            load_gains(gains, p.g, p.k, lane);
         if (p.rows.early)
             find_live();
         await_previous();
-        allow_next();
-        if (!p.rows.early)
+        if (!p.rows.early) {
+            allow_next();
             find_live();
+        }
         if (NORM)
             norm_rows(gains);
-        for (uint32_t block = 0; block < blocks; block++)
-            run_block(block);
+        run_spans();
     }
 };
 
@@ -389,8 +341,11 @@ __global__ void __launch_bounds__(4 * WARP) norm_batch(struct product p)
     const uint32_t row = blockIdx.x * 4 + threadIdx.x / WARP;
     uint16_t *to = p.normed + (uint64_t)row * p.k;
 
+    if (p.rows.early)
+        allow_next();
     await_previous();
-    allow_next();
+    if (!p.rows.early)
+        allow_next();
     if (!is_live(p.rows, row))
         return;
     norm_row(p.x + (uint64_t)row * p.k, p.g, p.k, threadIdx.x % WARP, p.eps,
@@ -399,35 +354,21 @@ __global__ void __launch_bounds__(4 * WARP) norm_batch(struct product p)
              });
 }
 
-/* Whether the kernel fits the device; *grid and p->stages are set. */
 template <ocr_half H, product_kind KIND, int NT, bool LARGE>
-bool fits(struct product *p, unsigned tiles, dim3 *grid)
+cudaError_t start_sized(cudaStream_t stream, struct product *p, unsigned tiles)
 {
     using k = kernel<H, KIND, NT, LARGE>;
-    const unsigned processors = device_facts()->processors;
-    const unsigned blocks = (p->n + k::MT * 16 - 1) / (k::MT * 16);
+    const dim3 grid((p->n + k::MT * 16 - 1) / (k::MT * 16),
+                    (tiles + NT - 1) / NT);
 
-    /* One wave of blocks that go on to the next, if there are many. */
-    *grid = dim3(blocks < processors * 2 ? blocks : processors,
-                 (tiles + NT - 1) / NT);
-    p->stages = k::stages_used((p->k + SPAN - 1) / SPAN *
-                               ((blocks + grid->x - 1) / grid->x));
-    return k::shared(p->k, p->stages) + 1024 <= device_facts()->shared;
-}
-
-template <ocr_half H, product_kind KIND, int NT, bool LARGE>
-cudaError_t start_sized(cudaStream_t stream, const struct product *p, dim3 grid)
-{
-    return start(multiply<H, KIND, NT, LARGE>, grid, THREADS,
-                 kernel<H, KIND, NT, LARGE>::shared(p->k, p->stages), stream,
-                 true, *p);
+    p->ring_bytes = (uint32_t)k::ring_bytes(p->k);
+    return start(multiply<H, KIND, NT, LARGE>, grid, THREADS, k::shared(p->k),
+                 stream, true, *p);
 }
 
 template <ocr_half H, product_kind KIND, int NT>
 cudaError_t start_tiles(cudaStream_t stream, struct product *p, unsigned tiles)
 {
-    dim3 grid;
-
     if (KIND != PRODUCT_ADD && !norms(KIND, NT)) {
         const cudaError_t rc = start(norm_batch<H>, dim3(tiles * 2), 4 * WARP,
                                      0, stream, true, *p);
@@ -436,14 +377,10 @@ cudaError_t start_tiles(cudaStream_t stream, struct product *p, unsigned tiles)
         p->in = p->normed;
         p->rows.early = true;
     }
-    if (fits<H, KIND, NT, true>(p, tiles, &grid))
-        return start_sized<H, KIND, NT, true>(stream, p, grid);
-    if constexpr (KIND == PRODUCT_LOGITS) {
-        return start_tiles<H, PRODUCT_STORE, NT>(stream, p, tiles);
-    } else {
-        fits<H, KIND, NT, false>(p, tiles, &grid);
-        return start_sized<H, KIND, NT, false>(stream, p, grid);
-    }
+    if (kernel<H, KIND, NT, true>::shared(p->k) + 1024 <=
+        device_facts()->shared)
+        return start_sized<H, KIND, NT, true>(stream, p, tiles);
+    return start_sized<H, KIND, NT, false>(stream, p, tiles);
 }
 
 template <ocr_half H, product_kind KIND>
@@ -463,8 +400,6 @@ cudaError_t start_half(cudaStream_t stream, enum product_kind kind,
     switch (kind) {
     case PRODUCT_STORE:
         return start_kind<H, PRODUCT_STORE>(stream, *p, tiles);
-    case PRODUCT_LOGITS:
-        return start_kind<H, PRODUCT_LOGITS>(stream, *p, tiles);
     case PRODUCT_ADD:
         return start_kind<H, PRODUCT_ADD>(stream, *p, tiles);
     case PRODUCT_SWIGLU:
@@ -476,11 +411,9 @@ cudaError_t start_half(cudaStream_t stream, enum product_kind kind,
 template <ocr_half H, product_kind KIND, int NT> cudaError_t prepare_tiles(void)
 {
     const size_t most = 1 << 20;
-    cudaError_t rc = prepare(multiply<H, KIND, NT, true>, most);
+    const cudaError_t rc = prepare(multiply<H, KIND, NT, true>, most);
 
-    if constexpr (KIND != PRODUCT_LOGITS)
-        rc = rc ? rc : prepare(multiply<H, KIND, NT, false>, most);
-    return rc;
+    return rc ? rc : prepare(multiply<H, KIND, NT, false>, most);
 }
 
 template <ocr_half H, product_kind KIND> cudaError_t prepare_kind(void)
@@ -497,7 +430,6 @@ template <ocr_half H> cudaError_t prepare_all(void)
     cudaError_t rc = prepare(norm_batch<H>, 0);
 
     rc = rc ? rc : prepare_kind<H, PRODUCT_STORE>();
-    rc = rc ? rc : prepare_kind<H, PRODUCT_LOGITS>();
     rc = rc ? rc : prepare_kind<H, PRODUCT_ADD>();
     return rc ? rc : prepare_kind<H, PRODUCT_SWIGLU>();
 }

@@ -373,8 +373,8 @@ __global__ void __launch_bounds__(THREADS) choose(struct sample p)
     __shared__ uint32_t counts[THREADS], last;
     const struct step_row r = find_row(p.rows, p.slot, p.slots, blockIdx.y);
 
-    await_previous();
     allow_next();
+    await_previous();
     if (r.slot == NO_SLOT)
         return;
     struct chooser c(p, blockIdx.y, r.slot);

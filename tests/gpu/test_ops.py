@@ -286,8 +286,11 @@ def check_decode_layer(heads, kv_heads, hidden, inner):
     name = f"decode layer {heads}/{kv_heads} hidden {hidden}"
     truth, same = text.reference(rows, x, cache, torch.float64), \
         text.reference(rows, x, cache, HALF)
-    for i, n in enumerate(lengths):
-        compare(f"{name} at {n}", text.x[i], truth[i], same[i])
+    compare(name, text.x[:len(rows)], truth, same)
+    for i, n in enumerate(lengths): # one row's error is mostly chance
+        mine, theirs = errors(text.x[i], truth[i]), errors(same[i], truth[i])
+        expect(f"{name} at {n}", mine[0] <= 4 * theirs[0],
+               f"{mine} against {theirs}")
     got = text.x[:len(rows)].clone()
     # The same rows at every batch size, in other places, beside NaN.
     for tiles in (1, 2, 3, 4, 8, 16):
@@ -456,7 +459,7 @@ def median_us(graph, times=1, repeat=15):
 def report(name, us, flops=0, size=0):
     rate = f"{flops / us / 1e6:8.0f} TFLOP/s" if flops else \
         f"{size / us / 1e3:8.0f} GB/s   "
-    floor = flops / 790e6 if flops else size / 4.3e3
+    floor = flops / 790e6 if flops else size / 4.3e6
     print(f"{name:40} {us:9.1f} us {rate}   floor {floor:8.1f} us")
 
 
@@ -536,9 +539,11 @@ def profile_decode():
                 hidden=1024, inner=3072, vocab=151936, slots=64, longest=2816)
     text.kv.data.normal_(generator=GENERATOR)
     text.position = [2700] * 64
-    for batch in (1, 8, 64):
+    for batch in (1, 8, 64, -64):
+        if batch < 0: # blocks of a page side by side
+            text.tables.copy_(torch.arange(text.blocks).reshape(64, -1))
         text.reset()
-        text.put_rows(list(range(batch)))
+        text.put_rows(list(range(abs(batch))))
         text.step()
         with torch.profiler.profile(
                 activities=[torch.profiler.ProfilerActivity.CUDA]) as p:
@@ -547,9 +552,21 @@ def profile_decode():
             torch.cuda.synchronize()
         print(f"{batch} pages")
         for e in sorted(p.key_averages(), key=lambda e: -e.device_time_total):
-            if e.count >= 3:
+            if e.count >= 3 and e.device_time_total:
                 print(f"  {e.device_time_total / e.count:8.1f} us x "
                       f"{e.count // 3:3}  {e.key[:110]}")
+
+
+def one_step():
+    """For ncu: one step of two layers."""
+    text = Text(LIB, HALF, GENERATOR, layers=2, heads=16, kv_heads=8,
+                hidden=1024, inner=3072, vocab=151936, slots=64, longest=2816)
+    text.kv.data.normal_(generator=GENERATOR)
+    text.position = [2700] * 64
+    text.reset()
+    for batch in (64, 1):
+        text.put_rows(list(range(batch)))
+        text.step()
 
 
 CHECKS = [
@@ -563,6 +580,7 @@ CHECKS = [
     ("step", check_step), ("sampling", check_logits_and_sampling),
     ("time-rows", time_rows), ("time-attention", time_attention),
     ("time-decode", time_decode), ("profile", profile_decode),
+    ("one-step", one_step),
 ]
 
 
@@ -573,7 +591,7 @@ def main():
     rc = LIB.lib.cuda_ops_prepare(H)
     assert rc == 0, f"prepare: {rc}"
     for name, check in CHECKS:
-        if ONLY and name not in ONLY:
+        if name not in ONLY if ONLY else name in ("profile", "one-step"):
             continue
         start, had = time.time(), len(failures)
         try:
