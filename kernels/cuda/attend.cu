@@ -1,15 +1,15 @@
 /* Decode attention: the new token of each row against its page, in splits of
- * 256 tokens from token 0, merged in ascending order by the block that ends
- * last: a row's bits depend on its page alone.
+ * 256 tokens from token 0, merged in ascending order by a kernel of its own: a
+ * row's bits depend on its page alone.
  *
  * Work is a list of (row, split) times kv heads, walked by a fixed number of
  * blocks. Each of a block's 4 warps takes 64 tokens of a split for itself:
  * copies of K and V (tiles of 16 tokens, 4 KiB, as they lie in the cache)
  * through a ring that goes on into the next item, scores, P against the
- * maximum of its tokens, and P V; only at the end, where one of them adds
- * the warps' results in their order, they meet. Scores are K (16 tokens) times
- * q (8 columns, one for each head of the group), the result is V^T (16
- * dimensions) times P.
+ * maximum of its tokens, and P V; only at the end, where the warps' results
+ * are added in their order, they meet. Scores are K (16 tokens) times q (8
+ * columns, one for each head of the group), the result is V^T (16 dimensions)
+ * times P.
  *
  * Tokens before the new one were there long ago: their copies start before the
  * kernel with q, k, v has ended. */
@@ -26,7 +26,7 @@ enum {
     TILE = CUDA_KV_TOKENS * DIM * 2,      /* bytes of K, or of V, of a block */
     TILES = 4,                            /* of K, and of V, of a warp's item */
     BLOCKS = CUDA_SPLIT / CUDA_KV_TOKENS, /* of a split */
-    AT_ONCE = 8,                          /* splits that a merge reads ahead */
+    AT_ONCE = 12, /* splits that a merge reads ahead: those of a usual page */
 };
 
 struct attend {
@@ -36,8 +36,8 @@ struct attend {
     const uint32_t *tables;
     uint32_t slot_blocks, heads, kv_heads, splits;
     const struct step_row *row;
-    const uint32_t *item;
-    uint32_t *done;
+    const uint32_t *items; /* how many */
+    const struct step_item *item;
     float *split;
     float2 *split_sum;
     uint16_t *out;
@@ -51,7 +51,8 @@ template <int G> struct board {
 };
 
 struct item {
-    uint32_t row, head, split, position;
+    struct step_item of;
+    uint32_t head;
     uint32_t block; /* lane i: number of the warp's block i % 4 */
     int old;        /* of the warp's tokens, those before the new one: may be
                        negative, or more than 64 */
@@ -68,28 +69,31 @@ template <ocr_half H, int G, int RING> struct attender {
                         struct board<G> *s)
         : a(a), slot(0), s(s), warp(threadIdx.x / WARP),
           lane(threadIdx.x % WARP), g(lane / 4), t(lane % 4),
-          items(__ldcg(a.item) * a.kv_heads)
+          items(__ldcg(a.items) * a.kv_heads)
     {
         ring = memory + warp * RING * TILE;
     }
 
-    __device__ struct item find(uint32_t number) const
+    /* What the list says; wanted an item earlier than the rest of it, so that
+     * nothing waits for it. */
+    __device__ struct step_item look_up(uint32_t number) const
     {
-        struct item i = {};
-
         if (number >= items)
-            return i;
-        const uint32_t entry = __ldcg(a.item + 1 + number / a.kv_heads);
-        i.row = entry >> 16;
-        i.split = entry & 0xffff;
-        i.head = number % a.kv_heads;
-        i.position = __ldcg(&a.row[i.row].position);
-        const uint64_t first =
-            (uint64_t)__ldcg(&a.row[i.row].slot) * a.slot_blocks;
-        const uint32_t block = i.split * BLOCKS + warp * TILES + lane % TILES;
-        if (block * CUDA_KV_TOKENS <= i.position)
-            i.block = __ldcg(a.tables + first + block);
-        i.old = (int)i.position - (int)(i.split * CUDA_SPLIT + warp * 64);
+            return {};
+        const uint4 v = __ldcg(
+            reinterpret_cast<const uint4 *>(a.item + number / a.kv_heads));
+        return {v.x, v.y, v.z, v.w};
+    }
+
+    __device__ struct item find(uint32_t number, struct step_item of) const
+    {
+        struct item i = {of, number % a.kv_heads, 0, 0};
+        const uint32_t block = of.split * BLOCKS + warp * TILES + lane % TILES;
+
+        if (number < items && block * CUDA_KV_TOKENS <= of.position)
+            i.block =
+                __ldcg(a.tables + (uint64_t)of.slot * a.slot_blocks + block);
+        i.old = (int)of.position - (int)(of.split * CUDA_SPLIT + warp * 64);
         return i;
     }
 
@@ -145,21 +149,21 @@ template <ocr_half H, int G, int RING> struct attender {
     __device__ const float *qkv_row(const struct item &i, uint32_t head) const
     {
         return a.qkv +
-               ((uint64_t)i.row * (a.heads + 2 * a.kv_heads) + head) * DIM;
+               ((uint64_t)i.of.row * (a.heads + 2 * a.kv_heads) + head) * DIM;
     }
 
     /* k (0) or v (1) of the new token into its tile, which has come, and into
      * the cache. */
     __device__ void add_new(const struct item &i, int tile, int value) const
     {
-        const uint32_t n = i.position % CUDA_KV_TOKENS;
+        const uint32_t n = i.of.position % CUDA_KV_TOKENS;
         float4 x;
 
         if (i.old / CUDA_KV_TOKENS != tile || i.old < 0)
             return;
         x = load_row(qkv_row(i, a.heads + value * a.kv_heads + i.head));
         if (!value) {
-            const uint64_t at = (uint64_t)i.position * (DIM / 4) + lane;
+            const uint64_t at = (uint64_t)i.of.position * (DIM / 4) + lane;
             x = norm_rotate(x, load_row(a.k_norm),
                             __ldg((const float2 *)a.cosine + at),
                             __ldg((const float2 *)a.sine + at), a.eps);
@@ -180,7 +184,7 @@ template <ocr_half H, int G, int RING> struct attender {
     {
         const float2 *x = (const float2 *)qkv_row(i, i.head * G + g % G) + t;
         const float2 *w = (const float2 *)a.q_norm + t;
-        const uint64_t at = (uint64_t)i.position * (DIM / 4) + t;
+        const uint64_t at = (uint64_t)i.of.position * (DIM / 4) + t;
         const float2 *c = (const float2 *)a.cosine + at;
         const float2 *s = (const float2 *)a.sine + at;
         float2 v[16];
@@ -313,23 +317,14 @@ template <ocr_half H, int G, int RING> struct attender {
     /* Number of a partial result. */
     __device__ uint64_t part(const struct item &i, uint32_t head) const
     {
-        return ((uint64_t)i.row * a.heads + i.head * G + head) * a.splits +
-               i.split;
+        return ((uint64_t)i.of.row * a.heads + i.head * G + head) * a.splits +
+               i.of.split;
     }
 
-    /* Four dimensions of acc and v, weighed. */
-    static __device__ float4 weighed(float4 acc, float old, float4 v, float now)
-    {
-        return make_float4(
-            __fmaf_rn(v.x, now, acc.x * old), __fmaf_rn(v.y, now, acc.y * old),
-            __fmaf_rn(v.z, now, acc.z * old), __fmaf_rn(v.w, now, acc.w * old));
-    }
-
-    /* The warps' results together, in their order. */
+    /* The warps' results together, in their order; a thread a dimension. */
     __device__ void add_warps(const struct item &i, uint32_t head) const
     {
-        float most = s->most[0][head], sum = 0;
-        float4 acc = make_float4(0, 0, 0, 0);
+        float most = s->most[0][head], sum = 0, acc = 0;
 
 #pragma unroll
         for (int w = 1; w < WARPS; w++)
@@ -339,78 +334,11 @@ template <ocr_half H, int G, int RING> struct attender {
             const float weight = exp2_fast(s->most[w][head] - most);
 
             sum = __fmaf_rn(s->sum[w][head], weight, sum);
-            acc = weighed(acc, 1,
-                          reinterpret_cast<float4 *>(s->value[w][head])[lane],
-                          weight);
+            acc = __fmaf_rn(s->value[w][head][threadIdx.x], weight, acc);
         }
-        reinterpret_cast<float4 *>(a.split + part(i, head) * DIM)[lane] = acc;
-        if (!lane)
+        a.split[part(i, head) * DIM + threadIdx.x] = acc;
+        if (!threadIdx.x)
             a.split_sum[part(i, head)] = make_float2(most, sum);
-    }
-
-    /* Whether the item is the last of its row and head. */
-    __device__ bool is_last(const struct item &i) const
-    {
-        uint32_t *done = a.done + i.row * a.kv_heads + i.head;
-        uint32_t last = 0;
-
-        __syncwarp();
-        if (!lane) {
-            __threadfence();
-            last = atomicAdd(done, 1) == i.position / CUDA_SPLIT;
-            if (last)
-                *done = 0;
-            __threadfence();
-        }
-        return __shfl_sync(~0u, last, 0);
-    }
-
-    /* All splits of a head, ascending. */
-    __device__ void merge(const struct item &i, uint32_t head) const
-    {
-        const uint32_t splits = i.position / CUDA_SPLIT + 1;
-        const uint64_t first = part(i, head) - i.split;
-        float most = -INFINITY, sum = 0;
-        float4 acc = make_float4(0, 0, 0, 0);
-
-        for (uint32_t j = 0; j < splits; j += AT_ONCE) {
-            float2 of[AT_ONCE];
-            float4 v[AT_ONCE];
-
-#pragma unroll
-            for (int k = 0; k < AT_ONCE; k++)
-                if (j + k < splits) {
-                    of[k] = __ldcg(a.split_sum + first + j + k);
-                    v[k] = load4(a.split + (first + j + k) * DIM + lane * 4);
-                }
-#pragma unroll
-            for (int k = 0; k < AT_ONCE; k++)
-                if (j + k < splits) {
-                    const float all = fmaxf(most, of[k].x);
-                    const float old = exp2_fast(most - all);
-                    const float now = exp2_fast(of[k].x - all);
-
-                    sum = __fmaf_rn(of[k].y, now, sum * old);
-                    acc = weighed(acc, old, v[k], now);
-                    most = all;
-                }
-        }
-        sum = 1 / sum;
-        reinterpret_cast<uint2 *>(
-            a.out +
-            ((uint64_t)i.row * a.heads + i.head * G + head) * DIM)[lane] =
-            pack4<H>(make_float4(acc.x * sum, acc.y * sum, acc.z * sum,
-                                 acc.w * sum));
-    }
-
-    /* What one warp does for all when an item is through. */
-    __device__ void finish(const struct item &i) const
-    {
-        for (uint32_t head = 0; head < G; head++)
-            add_warps(i, head);
-        if (is_last(i))
-            for (uint32_t head = 0; head < G; head++)
-                merge(i, head);
     }
 
     __device__ void run_item(const struct item &i, const struct item &next,
@@ -440,12 +368,16 @@ template <ocr_half H, int G, int RING> struct attender {
         }
         put_values(value);
         __syncthreads();
+#pragma unroll
+        for (uint32_t head = 0; head < G; head++)
+            add_warps(i, head);
     }
 
     __device__ void run(void)
     {
         uint32_t number = blockIdx.x;
-        struct item i = find(number);
+        struct item i = find(number, look_up(number));
+        struct step_item ahead = look_up(number + gridDim.x);
 
         allow_next();
 #pragma unroll
@@ -454,10 +386,9 @@ template <ocr_half H, int G, int RING> struct attender {
         await_previous();
         for (uint32_t done = 0; number < items; done++) {
             number += gridDim.x;
-            const struct item next = find(number);
+            const struct item next = find(number, ahead);
+            ahead = look_up(number + gridDim.x);
             run_item(i, next, number < items);
-            if (done % WARPS == warp)
-                finish(i);
             s += done % 2 ? -1 : 1;
             i = next;
         }
@@ -474,6 +405,47 @@ __global__ void __launch_bounds__(THREADS, 12 / RING)
     attender<H, G, RING> worker(a, memory, boards);
 
     worker.run();
+}
+
+/* The splits of a head of a row, ascending: a block each, a thread a
+ * dimension. */
+template <ocr_half H>
+__global__ void __launch_bounds__(DIM) merge_splits(struct attend a)
+{
+    const struct step_row row = a.row[blockIdx.y];
+    const uint64_t head = (uint64_t)blockIdx.y * a.heads + blockIdx.x;
+    const uint32_t splits = row.position / CUDA_SPLIT + 1;
+    const float2 *of = a.split_sum + head * a.splits;
+    const float *from = a.split + head * a.splits * DIM + threadIdx.x;
+    float most = -INFINITY, sum = 0, acc = 0;
+
+    allow_next();
+    await_previous();
+    if (row.slot == NO_SLOT)
+        return;
+    for (uint32_t j = 0; j < splits; j += AT_ONCE) {
+        float2 s[AT_ONCE];
+        float v[AT_ONCE];
+
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++)
+            if (j + k < splits) {
+                s[k] = __ldcg(of + j + k);
+                v[k] = __ldcg(from + (uint64_t)(j + k) * DIM);
+            }
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++)
+            if (j + k < splits) {
+                const float all = fmaxf(most, s[k].x);
+                const float old = exp2_fast(most - all);
+                const float now = exp2_fast(s[k].x - all);
+
+                sum = __fmaf_rn(s[k].y, now, sum * old);
+                acc = __fmaf_rn(v[k], now, acc * old);
+                most = all;
+            }
+    }
+    a.out[head * DIM + threadIdx.x] = round16<H>(acc * (1 / sum));
 }
 
 template <ocr_half H, int G>
@@ -495,16 +467,22 @@ template <ocr_half H>
 cudaError_t start_half(cudaStream_t stream, const struct attend *a,
                        unsigned tiles)
 {
+    cudaError_t rc = cudaErrorInvalidValue;
+
     switch (a->heads / a->kv_heads) {
     case 1:
-        return start_group<H, 1>(stream, a, tiles);
+        rc = start_group<H, 1>(stream, a, tiles);
+        break;
     case 2:
-        return start_group<H, 2>(stream, a, tiles);
+        rc = start_group<H, 2>(stream, a, tiles);
+        break;
     case 4:
-        return start_group<H, 4>(stream, a, tiles);
-    default:
-        return cudaErrorInvalidValue;
+        rc = start_group<H, 4>(stream, a, tiles);
+        break;
     }
+    return rc ? rc
+              : start(merge_splits<H>, dim3(a->heads, tiles * CUDA_TILE_ROWS),
+                      DIM, 0, stream, true, *a);
 }
 
 template <ocr_half H, int G> cudaError_t prepare_group(void)
@@ -516,8 +494,9 @@ template <ocr_half H, int G> cudaError_t prepare_group(void)
 
 template <ocr_half H> cudaError_t prepare_half(void)
 {
-    cudaError_t rc = prepare_group<H, 1>();
+    cudaError_t rc = prepare(merge_splits<H>, 0);
 
+    rc = rc ? rc : prepare_group<H, 1>();
     rc = rc ? rc : prepare_group<H, 2>();
     return rc ? rc : prepare_group<H, 4>();
 }
@@ -545,8 +524,8 @@ cudaError_t attend_start(cudaStream_t stream, const struct cuda_decode *d,
     a.kv_heads = d->kv.kv_heads;
     a.splits = m->splits;
     a.row = m->row;
+    a.items = m->items;
     a.item = m->item;
-    a.done = m->splits_done;
     a.split = m->split;
     a.split_sum = m->split_sum;
     a.out = m->attended;

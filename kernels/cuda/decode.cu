@@ -19,7 +19,8 @@ struct begin {
     const uint16_t *embedding;
     float *x;
     struct step_row *row;
-    uint32_t *item;
+    uint32_t *items;
+    struct step_item *item;
 };
 
 __device__ void end_cancelled(const struct begin &p, uint32_t index)
@@ -76,12 +77,12 @@ __device__ void list_items(const struct begin &p, struct step_row r)
 {
     const uint32_t n = r.slot == NO_SLOT ? 0 : r.position / CUDA_SPLIT + 1;
     uint32_t all;
-    uint32_t *to = p.item + 1 + scan(n, &all);
+    struct step_item *to = p.item + scan(n, &all);
 
     for (uint32_t i = 0; i < n; i++)
-        to[i] = threadIdx.x << 16 | i;
+        to[i] = {threadIdx.x, i, r.position, r.slot};
     if (!threadIdx.x)
-        p.item[0] = all;
+        *p.items = all;
 }
 
 template <ocr_half H>
@@ -148,10 +149,10 @@ struct step_memory step_memory(const struct cuda_decode *d, unsigned tiles)
 
     m.splits = (longest + CUDA_SPLIT - 1) / CUDA_SPLIT;
     /* What must be zero between steps lies in the same place for any tiles. */
-    cut(&m.splits_done, base, &m.bytes, THREADS * d->kv.kv_heads);
     cut(&m.parts_done, base, &m.bytes, THREADS);
     cut(&m.row, base, &m.bytes, rows);
-    cut(&m.item, base, &m.bytes, 1 + rows * m.splits);
+    cut(&m.items, base, &m.bytes, 1);
+    cut(&m.item, base, &m.bytes, rows * m.splits);
     cut(&m.parts, base, &m.bytes, rows * SAMPLE_PARTS);
     cut(&m.candidates, base, &m.bytes, rows * d->vocab);
     cut(&m.qkv, base, &m.bytes, rows * (d->heads + 2 * d->kv.kv_heads) * DIM);
@@ -188,6 +189,7 @@ cudaError_t cuda_decode_begin(cudaStream_t stream, const struct cuda_decode *d,
     p.embedding = d->embedding;
     p.x = d->x;
     p.row = m.row;
+    p.items = m.items;
     p.item = m.item;
     return d->half == OCR_HALF_BF16
                ? start(begin_step<OCR_HALF_BF16>, dim3(1 + p.count), THREADS, 0,

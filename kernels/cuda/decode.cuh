@@ -18,6 +18,12 @@ struct step_row {
     uint32_t position;
 };
 
+/* A split of a row: work of decode attention. */
+struct __align__(16) step_item
+{
+    uint32_t row, split, position, slot;
+};
+
 /* One part of a row of logits. */
 struct part_choice {
     uint64_t hash;
@@ -34,12 +40,11 @@ struct candidate {
 
 /* d->scratch, cut up. */
 struct step_memory {
-    struct step_row *row;      /* [rows] */
-    uint32_t *item;            /* [1 + rows * splits]: how many, then row << 16
-                                  | split of all live rows */
-    uint32_t *splits_done;     /* [rows][kv heads], 0 between launches */
-    uint32_t *parts_done;      /* [rows], 0 between launches */
-    struct part_choice *parts; /* [rows][SAMPLE_PARTS] */
+    struct step_row *row;         /* [rows] */
+    uint32_t *items;              /* [1]: how many of these */
+    struct step_item *item;       /* [rows * splits]: those of all live rows */
+    uint32_t *parts_done;         /* [rows], 0 between launches */
+    struct part_choice *parts;    /* [rows][SAMPLE_PARTS] */
     struct candidate *candidates; /* [rows][vocab] */
     float *qkv;                   /* [rows][(heads + 2 kv heads) 128] */
     uint16_t *normed;             /* [rows][hidden] */
