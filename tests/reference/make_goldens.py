@@ -192,8 +192,8 @@ def rope(kind, base):
 
 
 # Also in tests/unit/counter.h. `odd` is the model of transformers' own unit
-# test. `wide` has the widths of LightOnOCR-2-1B, two layers each, and a
-# vocabulary just above 16 bits.
+# test. `wide` has the widths and the vocabulary of LightOnOCR-2-1B, two layers
+# each.
 SYNTHETIC = {
     "odd": (synthetic(
         dict(vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
@@ -203,13 +203,13 @@ SYNTHETIC = {
              head_dim=8, intermediate_size=37, rope_parameters=rope("axial", 1e4)), 10),
         [("odd", 112, 84, 300), ("odd-small", 28, 28, 20)]),
     "wide": (synthetic(
-        dict(vocab_size=65539, hidden_size=1024, num_hidden_layers=2,
+        dict(vocab_size=151936, hidden_size=1024, num_hidden_layers=2,
              num_attention_heads=16, num_key_value_heads=8, head_dim=128,
              intermediate_size=3072, max_position_embeddings=16384,
              rope_parameters=rope("default", 1e6)),
         dict(image_size=1540, hidden_size=1024, num_hidden_layers=2,
              num_attention_heads=16, head_dim=64, intermediate_size=4096,
-             rope_parameters=rope("axial", 1e4)), 65537),
+             rope_parameters=rope("axial", 1e4)), 151655),
         [("wide", 140, 84, 32)]),
 }
 
@@ -229,7 +229,7 @@ def make_synthetic(case, config, tensors, model):
            "fp32": {"logits": relative(page.logits(forced, count), truth),
                     "features": relative(page.features(), features)}}
     kept = kept_logits(truth) | kept_rows("features_", features, WHOLE_TOKENS)
-    if name == "wide":  # one row of this vocabulary has 256 KB
+    if name == "wide":  # one row of this vocabulary has 600 KB
         kept |= kept_rows("logits_", truth, 1)
     return store(row, kept)
 

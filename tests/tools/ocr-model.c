@@ -6,7 +6,7 @@
  * counter makes. IMAGE is a file, or noise:WxH.
  *
  *   -p fp32|bf16|int8|fp16  precision      -t N  threads (all processors)
- *   -j N  pages at once (1)                -n N  ids at most (4096)
+ *   -j N  pages at once (1)                -n N  room for N ids (-l, or 4096)
  *   -i    ids instead of text              -q    no text at all
  *   -m N  patch multiple in pixels (28)    -l N  go on to exactly N ids
  *   -f FILE  ids to force, by spaces       -s N  steps per submit (16)
@@ -544,7 +544,6 @@ static void parse(struct options *o, int argc, char **argv)
                           .device = "cpu",
                           .slots = 1,
                           .steps = OCR_EVENT_IDS,
-                          .max_tokens = 4096,
                           .multiple = 28,
                           .sampler = {.top_p = 1, .repetition_penalty = 1}};
     for (int c; (c = getopt(argc, argv,
@@ -616,7 +615,9 @@ static void parse(struct options *o, int argc, char **argv)
         default:
             exit(2);
         }
-    if (o->length)
+    if (!o->max_tokens)
+        o->max_tokens = o->length ? o->length : 4096;
+    if (o->max_tokens < o->length)
         o->max_tokens = o->length;
     if (o->layer_count && !o->dump)
         die("-L needs -o");

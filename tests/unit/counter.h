@@ -221,13 +221,12 @@ static inline struct ocr_model counter_odd(void)
     };
 }
 
-/* The widths of LightOnOCR-2-1B, two layers each, and a vocabulary just above
- * 16 bits. */
+/* The widths and the vocabulary of LightOnOCR-2-1B, two layers each. */
 static inline struct ocr_model counter_wide(void)
 {
     return (struct ocr_model){
         COUNTER_COMMON,
-        .image_token = 65537,
+        .image_token = 151655,
         .vision = {.layers = 2,
                    .hidden = 1024,
                    .heads = 16,
@@ -243,7 +242,7 @@ static inline struct ocr_model counter_wide(void)
                  .kv_heads = 8,
                  .head_dim = 128,
                  .intermediate = 3072,
-                 .vocab = 65539,
+                 .vocab = 151936,
                  .max_positions = 16384,
                  .rope_theta = 1e6F,
                  .norm_eps = 1e-6F},
