@@ -17,14 +17,15 @@ TREE = ROOT / "build/mutants"
 SMALL = "70000"  # pixels of the largest page of tiny-reader that is read
 
 CPU = "kernels/cpu/"
+TABLES = "kernels/tables.c"
 
 # Fault, file, changes (what stands there, what takes its place), test program.
 FAULTS = [
     ("vision RoPE: row and column swapped", CPU + "tower.c", [
         ("(size_t)(token / p->grid_columns) * part", "(size_t)(token % p->grid_columns) * part"),
         ("(b->grid + token % p->grid_columns)", "(b->grid + token / p->grid_columns)")], "parity"),
-    ("vision RoPE: one table for rows and columns", CPU + "open.c", [
-        ("f[2 * i + p / b->grid]", "f[2 * i]")], "parity"),
+    ("vision RoPE: one table for rows and columns", TABLES, [
+        ("frequency(2 * i + side, v", "frequency(2 * i, v")], "parity"),
     ("RoPE of adjacent pairs", CPU + "body.h", [
         ("""    for (unsigned i = 0; i < half; i += 16) {
         const unsigned m = half - i;
@@ -42,8 +43,8 @@ FAULTS = [
         ("b->text_cosine + (size_t)slot->position", "b->text_cosine + (size_t)(slot->position - 1)"),
         ("b->text_sine + (size_t)slot->position", "b->text_sine + (size_t)(slot->position - 1)")],
      "parity"),
-    ("text RoPE: base of the vision encoder", CPU + "open.c", [
-        ("m->text.rope_theta", "m->vision.rope_theta")], "parity"),
+    ("text RoPE: base of the vision encoder", TABLES, [
+        ("t->head_dim, t->rope_theta", "t->head_dim, 1e4F")], "parity"),
     ("pixels: BGR", CPU + "encode.c", [("p[3 * x + c]", "p[3 * x + 2 - c]")],
      "parity_synthetic"),
     ("pixels: channel innermost in a patch", CPU + "encode.c", [
@@ -108,9 +109,12 @@ FAULTS = [
          "memset(out, 0, CPU_TILE * sizeof *out);\n"
          "        if (k + CPU_TILE <= n)\n"
          "            ocr_tensor_part(t, row, k, CPU_TILE, out);")], "parity_synthetic"),
-    ("products: a row left over is lost", CPU + "body.h", [
-        ("        BODY_CASE(1)\n", "")], "parity"),
-    ("products: K and V cut instead of rounded", CPU + "matrix.c", [
+    ("products: rows left over are lost", CPU + "body.h", [
+        ("    p = rows > at_once ? &once : p;\n    while (rows) {",
+         "    p = rows > at_once ? &once : p;\n    while (rows == 1 || rows >= at_once) {")], "parity"),
+    ("decoding: last block of V lost", CPU + "body.h", [
+        ("const bool two = t + 1 < blocks;", "const bool two = t + 2 < blocks;")], "parity"),
+    ("products: K and V cut instead of rounded", CPU + "matrix.h", [
         ("(u + 0x7fff + ((u >> 16) & 1)) >> 16", "u >> 16")], "parity"),
     ("SwiGLU: gate and up swapped", CPU + "body.h", [
         ("v_mul(silu(v_load(c)), v_load(c + 16))", "v_mul(silu(v_load(c + 16)), v_load(c))")],
