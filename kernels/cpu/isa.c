@@ -40,18 +40,23 @@ static bool has_pairs(void)
            (a & 1u << 5);
 }
 
-/* The kernel hands out the state of tiles on request only. */
 static bool has_tiles(void)
+{
+    unsigned a, b, c, d;
+
+    return has_avx512() && __get_cpuid_count(7, 0, &a, &b, &c, &d) &&
+           (d & 1u << 22) && (d & 1u << 24);
+}
+
+/* The kernel hands out the state of tiles on request only. */
+static bool tiles_allowed(void)
 {
     enum {
         REQUEST = 0x1023, /* ARCH_REQ_XCOMP_PERM */
         XTILEDATA = 18
     };
-    unsigned a, b, c, d;
 
-    return has_avx512() && __get_cpuid_count(7, 0, &a, &b, &c, &d) &&
-           (d & 1u << 22) && (d & 1u << 24) &&
-           !syscall(SYS_arch_prctl, REQUEST, XTILEDATA);
+    return !syscall(SYS_arch_prctl, REQUEST, XTILEDATA);
 }
 
 /* Signs and fractions from a counter; sums of them round at every step. */
@@ -103,19 +108,33 @@ static bool same_bits(const struct cpu_isa *isa)
     return !memcmp(c[0], c[1], sizeof c[0]);
 }
 
-static const struct cpu_isa *usable(const struct cpu_isa *isa)
+static const char *same_or_not(const struct cpu_isa *isa)
 {
-    if (isa == &cpu_isa_amx)
-        return has_tiles() && same_bits(isa) ? isa : NULL;
+    return same_bits(isa) ? NULL
+                          : "its sums differ from those of other processors";
+}
+
+/* Why an instruction set is not used; empty: the processor lacks it; NULL: it
+ * can be used. */
+static const char *trouble(const struct cpu_isa *isa)
+{
+    static const char lacking[] = "";
+
+    if (isa == &cpu_isa_amx) {
+        if (!has_tiles())
+            return lacking;
+        return tiles_allowed() ? same_or_not(isa)
+                               : "the kernel does not allow its tiles";
+    }
     if (isa == &cpu_isa_bf16)
-        return has_pairs() && same_bits(isa) ? isa : NULL;
+        return has_pairs() ? same_or_not(isa) : lacking;
     if (isa == &cpu_isa_avx512)
-        return has_avx512() ? isa : NULL;
+        return has_avx512() ? NULL : lacking;
     if (isa == &cpu_isa_avx2)
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")
-                   ? isa
-                   : NULL;
-    return isa;
+                   ? NULL
+                   : lacking;
+    return NULL;
 }
 
 static const struct cpu_isa *const all[] = {&cpu_isa_amx, &cpu_isa_bf16,
@@ -124,9 +143,10 @@ static const struct cpu_isa *const all[] = {&cpu_isa_amx, &cpu_isa_bf16,
 
 #else
 
-static const struct cpu_isa *usable(const struct cpu_isa *isa)
+static const char *trouble(const struct cpu_isa *isa)
 {
-    return isa;
+    (void)isa;
+    return NULL;
 }
 
 static const struct cpu_isa *const all[] = {&cpu_isa_scalar};
@@ -149,15 +169,20 @@ const struct cpu_isa *cpu_isa_find(const char *name)
 {
     const int i = place(name);
 
-    return i < 0 ? NULL : usable(all[i]);
+    return i < 0 || trouble(all[i]) ? NULL : all[i];
 }
 
-const struct cpu_isa *cpu_isa_choose(void)
+const struct cpu_isa *cpu_isa_choose(const char **why)
 {
     const int cap = place(getenv("OCRFS_ISA"));
 
-    for (int i = cap < 0 ? 0 : cap; i < COUNT; i++)
-        if (usable(all[i]))
+    for (int i = cap < 0 ? 0 : cap; i < COUNT; i++) {
+        const char *reason = trouble(all[i]);
+
+        if (!reason)
             return all[i];
+        if (*reason && why)
+            *why = reason;
+    }
     return &cpu_isa_scalar;
 }

@@ -122,8 +122,9 @@ extern const uint8_t cpu_order_plain[16], cpu_order_pairs[16];
 
 /* The best of this processor, at most what OCRFS_ISA names (scalar, avx2,
  * avx512, bf16, amx); one that does not give the bits of the others is left
- * out. */
-const struct cpu_isa *cpu_isa_choose(void);
+ * out. `why`, NULL allowed: a constant sentence if the processor has a better
+ * one that cannot be used, else untouched. */
+const struct cpu_isa *cpu_isa_choose(const char **why);
 
 /* By name, NULL if the processor lacks it. */
 const struct cpu_isa *cpu_isa_find(const char *name);

@@ -533,6 +533,20 @@ static int allocate_lists(struct ocr_backend *b, struct ocr_err *err)
     return 0;
 }
 
+static void choose_isa(struct ocr_backend *b)
+{
+    const char *why = NULL;
+    char line[160];
+
+    b->isa = cpu_isa_choose(&why);
+    if (!why || !b->config.log)
+        return;
+    snprintf(line, sizeof line,
+             "cpu: the model works with %s; this processor has more, but %s",
+             b->isa->name, why);
+    b->config.log(b->config.log_arg, line);
+}
+
 int cpu_open(struct ocr_backend *b, const struct ocr_model *model,
              struct ocr_err *err)
 {
@@ -546,7 +560,7 @@ int cpu_open(struct ocr_backend *b, const struct ocr_model *model,
     if (rc)
         return rc;
     complete_config(b);
-    b->isa = cpu_isa_choose();
+    choose_isa(b);
     rc = allocate_lists(b, err);
     rc = rc ? rc : plan_memory(b, model, err);
     rc = rc ? rc : allocate(b, model, err);

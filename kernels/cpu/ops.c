@@ -10,7 +10,7 @@
 void ocr_op_rmsnorm(float *y, const float *x, const float *g, uint32_t rows,
                     uint32_t n, float eps)
 {
-    const struct cpu_isa *isa = cpu_isa_choose();
+    const struct cpu_isa *isa = cpu_isa_choose(NULL);
 
     for (uint32_t r = 0; r < rows; r++)
         isa->rmsnorm(y + (size_t)r * n, x + (size_t)r * n, g, n, eps);
@@ -23,7 +23,7 @@ void ocr_op_frequencies(float *out, uint32_t n, float theta)
 
 void ocr_op_rope(float *x, const float *angle, uint32_t n)
 {
-    const struct cpu_isa *isa = cpu_isa_choose();
+    const struct cpu_isa *isa = cpu_isa_choose(NULL);
 
     for (uint32_t i = 0; i < n / 2; i++) {
         const float cosine = (float)cos(angle[i]), sine = (float)sin(angle[i]);
@@ -37,7 +37,7 @@ void ocr_op_rope(float *x, const float *angle, uint32_t n)
 
 void ocr_op_swiglu(float *y, const float *gate, const float *up, uint32_t n)
 {
-    cpu_isa_choose()->silu_mul(y, gate, up, n);
+    cpu_isa_choose(NULL)->silu_mul(y, gate, up, n);
 }
 
 void ocr_op_gelu(float *x, size_t n)
@@ -49,7 +49,7 @@ void ocr_op_gelu(float *x, size_t n)
 int ocr_op_linear(float *y, const float *x, uint32_t rows,
                   const struct ocr_tensor *w, bool bf16, struct ocr_err *err)
 {
-    const struct cpu_isa *isa = cpu_isa_choose();
+    const struct cpu_isa *isa = cpu_isa_choose(NULL);
     const struct cpu_source source = {.part = {w}};
     struct cpu_matrix m;
     const size_t bytes =
@@ -97,7 +97,7 @@ struct attention {
 static bool attention_init(struct attention *t, uint32_t rows, uint32_t keys,
                            uint32_t n, bool bf16)
 {
-    const struct cpu_isa *isa = cpu_isa_choose();
+    const struct cpu_isa *isa = cpu_isa_choose(NULL);
     const uint32_t blocks = (keys + OCR_BLOCK_TOKENS - 1) / OCR_BLOCK_TOKENS;
     const enum cpu_rows kind = !bf16       ? CPU_ROWS_FP32
                                : isa->half ? CPU_ROWS_BF16
@@ -156,7 +156,7 @@ int ocr_op_attention(float *out, const float *q, const float *k, const float *v,
                      bool bf16, struct ocr_err *err)
 {
     struct attention t = {0};
-    const struct cpu_isa *isa = cpu_isa_choose();
+    const struct cpu_isa *isa = cpu_isa_choose(NULL);
 
     if (!attention_init(&t, rows, keys, n, bf16)) {
         attention_release(&t);
