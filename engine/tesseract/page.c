@@ -149,7 +149,7 @@ static int try_turned(struct job *job, PIX *gray, int dpi, int quarters,
 }
 
 /* A page that reads badly may lie on its side. The detector is asked first;
- * if it does not know, trying is the only way. */
+ * if it does not know, trying is the only way, but not with a page of dots. */
 static int turn(struct job *job, PIX *gray, int dpi, struct ocr_err *err)
 {
     int quarters, code = 0;
@@ -157,7 +157,7 @@ static int turn(struct job *job, PIX *gray, int dpi, struct ocr_err *err)
     if (job->image.xh <= 0 || worth(job) >= SURE)
         return 0;
     quarters = tess_reader_turns(job->reader, job->image.gray, job->image.dpi);
-    if (quarters == 0)
+    if (quarters == 0 || (quarters < 0 && job->image.speckle))
         return 0;
     if (quarters > 0)
         code = try_turned(job, gray, dpi, quarters, err);

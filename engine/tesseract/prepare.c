@@ -14,6 +14,8 @@ enum {
 
 /* The recogniser was trained on type of about this x-height. */
 static const float XH_GOOD = 21, XH_SMALL = 16, XH_LARGE = 60;
+/* Smaller type does not survive among dots: what is left is dots, too. */
+static const float XH_SPECKLED = 7;
 
 static void row_to_gray(l_uint32 *line, const uint8_t *from, int width,
                         int channels)
@@ -242,7 +244,7 @@ static int guess_dpi(int told, float scale_by, float xh)
 }
 
 /* Upright, dark on white, even: the steps that need no enlarging. */
-static PIX *clean(PIX *gray, float *xh)
+static PIX *clean(PIX *gray, float *xh, enum tess_speckle *speckle)
 {
     PIX *page = is_dark(gray) ? pixInvert(NULL, gray) : pixCopy(NULL, gray);
     PIX *ink = NULL;
@@ -254,9 +256,13 @@ static PIX *clean(PIX *gray, float *xh)
     if (!replace(&page, flatten(page)))
         goto out;
     deepen(page);
+    *speckle = tess_speckle_remove(&page);
     if (!replace(&ink, ink_of(page)))
         goto out;
     *xh = tess_blob_size(ink);
+    if (*speckle == TESS_SPECKLE_ALL ||
+        (*speckle == TESS_SPECKLE_TAKEN && *xh < XH_SPECKLED))
+        *xh = 0;
     replace(&page, straighten(page, ink));
 out:
     pixDestroy(&ink);
@@ -267,10 +273,14 @@ int tess_prepare(struct tess_image *out, PIX *gray, int dpi,
                  struct ocr_err *err)
 {
     memset(out, 0, sizeof(*out));
-    out->gray = clean(gray, &out->xh);
+    out->gray = tess_is_grain(gray) ? pixClone(gray)
+                                    : clean(gray, &out->xh, &out->speckle);
     if (!out->gray)
         return ocr_err_set(err, -ENOMEM, "no memory to prepare a page");
-    out->scale = enlargement(out->xh, pixGetWidth(gray), pixGetHeight(gray));
+    out->scale = 1;
+    if (out->xh > 0)
+        out->scale =
+            enlargement(out->xh, pixGetWidth(gray), pixGetHeight(gray));
     out->xh *= out->scale;
     out->dpi = guess_dpi(dpi, out->scale, out->xh);
     if (replace(&out->gray, scale(out->gray, out->scale)))

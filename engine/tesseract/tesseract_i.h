@@ -57,6 +57,12 @@ struct tess_words {
     int lines; /* numbers of lines given so far */
 };
 
+enum tess_speckle {
+    TESS_SPECKLE_NONE,
+    TESS_SPECKLE_TAKEN, /* thousands of dots were taken off */
+    TESS_SPECKLE_ALL    /* nothing else is there */
+};
+
 /* A page made ready: 8 bits gray, dark on white, upright within a degree. */
 struct tess_image {
     PIX *gray;
@@ -64,7 +70,8 @@ struct tess_image {
     float xh;    /* typical x-height, 0 if nothing looks like text */
     float scale; /* pixels here for one of the original */
     int dpi;     /* told or guessed, for gray */
-    BOXA *rules; /* straight lines that were taken off */
+    enum tess_speckle speckle;
+    BOXA *rules;             /* straight lines that were taken off */
     struct tess_words ticks; /* boxes to tick, as words */
 };
 
@@ -86,7 +93,7 @@ void tess_words_clean(struct tess_words *words, float xh);
 /* The median x-height of the words; `otherwise` if there are none. */
 float tess_words_xh(const struct tess_words *words, float otherwise);
 
-/* ---- prepare.c, panels.c, rules.c ---- */
+/* ---- prepare.c, panels.c, rules.c, speckle.c ---- */
 
 /* Gray pixels of a decoded image; NULL: no memory. */
 PIX *tess_gray(const struct ocr_image *image);
@@ -98,6 +105,11 @@ void tess_image_release(struct tess_image *image);
 void tess_panels_invert(PIX *gray, float xh);
 /* Takes rules, boxes to tick and specks out of gray and ink. */
 void tess_rules_remove(struct tess_image *image);
+/* True if the whole page is noise: no two pixels belong together. */
+bool tess_is_grain(PIX *gray);
+/* Takes dots away where there are thousands of them. Before anything is
+ * enlarged. */
+enum tess_speckle tess_speckle_remove(PIX **gray);
 /* Typical height of an "x" among the blobs of a 1 bit page, 0: no text. */
 float tess_blob_size(PIX *ink);
 

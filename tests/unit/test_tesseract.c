@@ -101,6 +101,121 @@ static void light_or_pale_type_is_read(void **state)
     assert_reads("formats/content-low-contrast.png", "OCRFS 2026\n");
 }
 
+static struct ocr_recognised read_image(const struct ocr_image *image)
+{
+    const struct ocr_page page = {
+        .id = 9, .image = *image, .settings = "lang=eng\n"};
+    struct ocr_err err = OCR_ERR_INIT;
+
+    assert_int_equal(ops->submit(tesseract, &page, &err), 0);
+    return next();
+}
+
+static uint32_t random_word(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(*state >> 32);
+}
+
+/* Black dots of `side` pixels on so many of a thousand places. */
+static void pepper(struct ocr_image *image, uint32_t side, uint32_t of_1000)
+{
+    uint64_t state = side + of_1000;
+
+    for (uint32_t y = 0; y + side <= image->height; y += side)
+        for (uint32_t x = 0; x + side <= image->width; x += side) {
+            if (random_word(&state) % 1000 >= of_1000)
+                continue;
+            for (uint32_t i = 0; i < side; i++)
+                memset(image->pixels + (size_t)image->channels *
+                                           ((size_t)(y + i) * image->width + x),
+                       0, (size_t)side * image->channels);
+        }
+}
+
+/* White, gray. */
+static struct ocr_image sheet(uint32_t width, uint32_t height)
+{
+    struct ocr_image image = {
+        .width = width, .height = height, .channels = 1, .dpi = 150};
+
+    image.pixels = malloc((size_t)width * height);
+    assert_non_null(image.pixels);
+    memset(image.pixels, 255, (size_t)width * height);
+    return image;
+}
+
+/* Each dot is a blob to libtesseract: it would lay them out for minutes. */
+static void text_is_read_among_dots(void **state)
+{
+    static const struct {
+        uint32_t side, of_1000;
+    } cases[] = {{1, 50}, {2, 20}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ocr_image image;
+        struct ocr_recognised result;
+
+        load(&image, "samples/letters/letter.png");
+        pepper(&image, cases[i].side, cases[i].of_1000);
+        alarm(60);
+        result = read_image(&image);
+        alarm(0);
+        assert_non_null(result.text);
+        if (!strstr(result.text, "the surveyor's report and two estimates"))
+            fail_msg("case %zu is not read: %s", i, result.text);
+        free(result.text);
+        free(image.pixels);
+    }
+}
+
+static void assert_empty(struct ocr_image *image)
+{
+    struct ocr_recognised result;
+
+    alarm(60);
+    result = read_image(image);
+    alarm(0);
+    assert_int_equal(result.kind, OCR_KIND_NONE);
+    assert_string_equal(result.text, "");
+    free(result.text);
+    free(image->pixels);
+}
+
+static void nothing_is_read_into_noise(void **state)
+{
+    static const struct {
+        uint32_t side, of_1000;
+    } cases[] = {{1, 20}, {1, 100}, {1, 500}, {2, 50}, {2, 100}, {3, 100}};
+    struct ocr_image image = sheet(1240, 1754);
+    uint64_t random = 1;
+
+    (void)state;
+    for (size_t i = 0; i < (size_t)image.width * image.height; i++)
+        image.pixels[i] = (uint8_t)(random_word(&random) >> 8);
+    assert_empty(&image);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        image = sheet(1240, 1754);
+        pepper(&image, cases[i].side, cases[i].of_1000);
+        assert_empty(&image);
+    }
+}
+
+static void very_long_images_are_no_failure(void **state)
+{
+    static const uint32_t sizes[][2] = {
+        {65000, 1}, {1, 65000}, {20, 40000}, {40000, 3}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct ocr_image image = sheet(sizes[i][0], sizes[i][1]);
+
+        pepper(&image, 1, 30);
+        assert_empty(&image);
+    }
+}
+
 /* A receipt that is not level, pale rules between its lines. */
 static void hairlines_are_no_text(void **state)
 {
@@ -263,6 +378,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_is_read_whichever_way_it_lies),
         cmocka_unit_test(light_or_pale_type_is_read),
+        cmocka_unit_test(text_is_read_among_dots),
+        cmocka_unit_test(nothing_is_read_into_noise),
+        cmocka_unit_test(very_long_images_are_no_failure),
         cmocka_unit_test(hairlines_are_no_text),
         cmocka_unit_test(no_text_is_invented),
         cmocka_unit_test(a_missing_language_names_its_package),
