@@ -1,6 +1,7 @@
 /* Pages that come and go while others are read: vision and prefill of one
  * beside the decoding of others, one that is cancelled, one that becomes NaN.
- * The bits of all others are those they have alone. */
+ * The bits of all others are those they have alone. With the argument `full`
+ * the model has the size of LightOnOCR-2-1B: for a GPU. */
 #include "engine/model/model.h"
 #include "tests/unit/counter.h"
 #include "tests/unit/parity_help.h"
@@ -15,12 +16,13 @@ enum {
 };
 
 static struct ocr_model_folder *folder;
+static const struct ocr_model *model;
+static unsigned scale = 1; /* of the pages */
 
 static struct sheet sheet_new(unsigned number)
 {
-    const struct ocr_model *model = &folder->model;
-    const uint32_t width = 56 + 28 * (number % 5),
-                   height = 28 + 28 * (number % 7);
+    const uint32_t width = scale * (56 + 28 * (number % 5));
+    const uint32_t height = scale * (28 + 28 * (number % 7));
     const size_t bytes = (size_t)width * height * 3;
     uint8_t *rgb = parity_alloc(1, bytes);
     uint32_t *ids = parity_alloc(12 + IDS, sizeof *ids);
@@ -181,7 +183,7 @@ static void read_mixed(struct sheet *sheets)
                             .fault_page = BROKEN,
                             .fault_at = BROKEN_AT};
 
-    session_open(&r.s, &folder->model,
+    session_open(&r.s, model,
                  (struct ocr_backend_config){.slots = SLOTS, .threads = 2},
                  sheets, PAGES);
     r.s.interleaved = true;
@@ -203,7 +205,7 @@ static void read_alone(struct sheet *sheets)
     struct session s;
     const struct ocr_taps taps = {.hashes = true};
 
-    session_open(&s, &folder->model,
+    session_open(&s, model,
                  (struct ocr_backend_config){.slots = 1, .threads = 1}, sheets,
                  PAGES);
     session_taps(&s, &taps);
@@ -254,9 +256,14 @@ static int setup(void **state)
 {
     struct ocr_err err = OCR_ERR_INIT;
 
-    (void)state;
+    if (*state) {
+        model = random_model_new(&FULL_SHAPE);
+        scale = 5;
+        return 0;
+    }
     if (ocr_model_folder_open(&folder, "tests/data/tiny-reader", &err))
         fail_msg("%s", err.text);
+    model = &folder->model;
     return 0;
 }
 
@@ -267,12 +274,15 @@ static int teardown(void **state)
     return 0;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    const bool full = argc > 1 && !strcmp(argv[1], "full");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pages_that_come_and_go_keep_their_bits),
+        cmocka_unit_test_prestate_setup_teardown(
+            pages_that_come_and_go_keep_their_bits, setup, teardown,
+            full ? &scale : NULL),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }
