@@ -24,9 +24,10 @@ enum {
     THREADS = WARPS * WARP,
     DIM = CUDA_TEXT_DIM,
     TILE = CUDA_KV_TOKENS * DIM * 2,      /* bytes of K, or of V, of a block */
+    TOKENS = 64,                          /* of a warp's item */
     TILES = 4,                            /* of K, and of V, of a warp's item */
     BLOCKS = CUDA_SPLIT / CUDA_KV_TOKENS, /* of a split */
-    AT_ONCE = 12, /* splits that a merge reads ahead: those of a usual page */
+    AT_ONCE = WARP, /* splits that are merged at once: a lane each */
 };
 
 struct attend {
@@ -50,6 +51,12 @@ template <int G> struct board {
     float most[WARPS][G], sum[WARPS][G];
 };
 
+/* A warp's own. */
+template <int G> struct notes {
+    float score[G][TOKENS];
+    uint16_t p[G][TOKENS + 8];
+};
+
 struct item {
     struct step_item of;
     uint32_t head;
@@ -63,11 +70,12 @@ template <ocr_half H, int G, int RING> struct attender {
     char *ring;         /* of the warp */
     uint32_t slot;      /* of the ring: the next tile */
     struct board<G> *s; /* of the item */
+    struct notes<G> &pad;
     uint32_t warp, lane, g, t, items;
 
     __device__ attender(const struct attend &a, char *memory,
-                        struct board<G> *s)
-        : a(a), slot(0), s(s), warp(threadIdx.x / WARP),
+                        struct board<G> *s, struct notes<G> &pad)
+        : a(a), slot(0), s(s), pad(pad), warp(threadIdx.x / WARP),
           lane(threadIdx.x % WARP), g(lane / 4), t(lane % 4),
           items(__ldcg(a.items) * a.kv_heads)
     {
@@ -218,80 +226,66 @@ template <ocr_half H, int G, int RING> struct attender {
         }
     }
 
-    /* Of 16 tokens: c = token g, heads 2 t and 2 t + 1; token g + 8. */
-    __device__ void scores(float (&c)[4], int old,
-                           const uint32_t (&b)[8][2]) const
+    /* Of the tile's 16 tokens, of which `old` come before the new one. */
+    __device__ void scores(int tile, int old, const uint32_t (&b)[8][2]) const
     {
         const uint32_t from =
             shared_address(ring) + slot * TILE + lane % 16 * (DIM * 2);
         /* 1 / sqrt(128), for powers of two. */
         const float scale = 0.08838834764831845f * 1.4426950408889634f;
-        float odd[4] = {};
+        float even[4] = {}, odd[4] = {};
 
-        c[0] = c[1] = c[2] = c[3] = 0;
 #pragma unroll
         for (int i = 0; i < 8; i++) {
             uint32_t k[4];
 
             load_matrices(k, from + ((i * 2 + lane / 16) ^ (lane & 7)) * 16);
-            mma<H>(i % 2 ? odd : c, k[0], k[1], k[2], k[3], b[i][0], b[i][1]);
+            mma<H>(i % 2 ? odd : even, k[0], k[1], k[2], k[3], b[i][0],
+                   b[i][1]);
         }
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            c[i] =
-                (int)g + i / 2 * 8 <= old ? (c[i] + odd[i]) * scale : -INFINITY;
+        for (int i = 0; i < 4; i++) {
+            const int token = (int)g + i / 2 * 8;
+
+            if (t * 2 + i % 2 < G)
+                pad.score[t * 2 + i % 2][tile * 16 + token] =
+                    token <= old ? (even[i] + odd[i]) * scale : -INFINITY;
+        }
     }
 
-    /* Scores become P, as fragments of the warp's tokens; what is the maximum
-     * and the sum of each head goes to the board. */
-    __device__ void weigh(const float (&c)[TILES][4], uint32_t (&p)[TILES][2])
+    /* Scores become P; maximum and sum go to the board. Two tokens a lane. */
+    __device__ void weigh(void)
     {
-        float most[2] = {-INFINITY, -INFINITY}, sum[2] = {};
+#pragma unroll
+        for (int head = 0; head < G; head++) {
+            const float2 x =
+                reinterpret_cast<const float2 *>(pad.score[head])[lane];
+            const float most = warp_max(fmaxf(x.x, x.y));
+            /* No token at all: no weight, not NaN. */
+            const float shift = most == -INFINITY ? 0 : most;
+            const uint32_t p =
+                pack<H>(exp2_fast(x.x - shift), exp2_fast(x.y - shift));
+            const float2 rounded = unpack<H>(p);
+            const float sum = warp_sum(rounded.x + rounded.y);
 
-#pragma unroll
-        for (int i = 0; i < TILES; i++)
-#pragma unroll
-            for (int j = 0; j < 4; j++)
-                most[j % 2] = fmaxf(most[j % 2], c[i][j]);
-#pragma unroll
-        for (int j = 0; j < 2; j++)
-#pragma unroll
-            for (int i = 4; i < WARP; i *= 2)
-                most[j] = fmaxf(most[j], __shfl_xor_sync(~0u, most[j], i));
-        /* No token at all: no weight, not NaN. */
-        const float shift[2] = {most[0] == -INFINITY ? 0 : most[0],
-                                most[1] == -INFINITY ? 0 : most[1]};
-#pragma unroll
-        for (int i = 0; i < TILES; i++)
-#pragma unroll
-            for (int j = 0; j < 2; j++) {
-                const uint32_t pair =
-                    pack<H>(exp2_fast(c[i][j * 2] - shift[0]),
-                            exp2_fast(c[i][j * 2 + 1] - shift[1]));
-                const float2 rounded = unpack<H>(pair);
-                sum[0] += rounded.x;
-                sum[1] += rounded.y;
-                p[i][j] = transposed(pair);
-            }
-#pragma unroll
-        for (int j = 0; j < 2; j++) {
-#pragma unroll
-            for (int i = 4; i < WARP; i *= 2)
-                sum[j] += __shfl_xor_sync(~0u, sum[j], i);
-            if (!g && t * 2 + j < G) {
-                s->most[warp][t * 2 + j] = most[j];
-                s->sum[warp][t * 2 + j] = sum[j];
+            reinterpret_cast<uint32_t *>(pad.p[head])[lane] = p;
+            if (!lane) {
+                s->most[warp][head] = most;
+                s->sum[warp][head] = sum;
             }
         }
+        __syncwarp();
     }
 
-    /* Fragments of V^T, 16 dimensions each, times P of 16 tokens. */
-    __device__ void values(float (&c)[DIM / 16][4],
-                           const uint32_t (&p)[2]) const
+    /* Fragments of V^T, 16 dimensions each, times P of the tile. */
+    __device__ void values(float (&c)[DIM / 16][4], int tile) const
     {
         const uint32_t row = lane / 16 * 8 + lane % 8;
         const uint32_t from =
             shared_address(ring) + slot * TILE + row * (DIM * 2);
+        const uint32_t *p =
+            reinterpret_cast<const uint32_t *>(pad.p[g % G]) + tile * 8 + t;
+        const uint32_t p0 = g < G ? p[0] : 0, p1 = g < G ? p[4] : 0;
 
 #pragma unroll
         for (int m = 0; m < DIM / 16; m++) {
@@ -299,7 +293,7 @@ template <ocr_half H, int G, int RING> struct attender {
 
             load_transposed(v,
                             from + ((m * 2 + lane / 8 % 2) ^ (lane & 7)) * 16);
-            mma<H>(c[m], v[0], v[1], v[2], v[3], p[0], p[1]);
+            mma<H>(c[m], v[0], v[1], v[2], v[3], p0, p1);
         }
     }
 
@@ -344,26 +338,27 @@ template <ocr_half H, int G, int RING> struct attender {
     __device__ void run_item(const struct item &i, const struct item &next,
                              bool more)
     {
-        uint32_t b[8][2], p[TILES][2];
-        float c[TILES][4], value[DIM / 16][4] = {};
+        uint32_t b[8][2];
+        float value[DIM / 16][4] = {};
 
         load_q(i, b);
-#pragma unroll
+        /* Not unrolled: of few pages, code comes later than data. */
+#pragma unroll 1
         for (int tile = 0; tile < TILES; tile++) {
             copies_wait<RING - 1>();
             __syncwarp();
             add_new(i, tile, 0);
-            scores(c[tile], i.old - tile * 16, b);
+            scores(tile, i.old - tile * 16, b);
             go_on(i, next, more, tile);
         }
-        weigh(c, p);
-#pragma unroll
+        weigh();
+#pragma unroll 1
         for (int tile = 0; tile < TILES; tile++) {
             copies_wait<RING - 1>();
             __syncwarp();
             add_new(i, tile, 1);
             if (tile * 16 <= i.old)
-                values(value, p[tile]);
+                values(value, tile);
             go_on(i, next, more, TILES + tile);
         }
         put_values(value);
@@ -380,7 +375,7 @@ template <ocr_half H, int G, int RING> struct attender {
         struct step_item ahead = look_up(number + gridDim.x);
 
         allow_next();
-#pragma unroll
+#pragma unroll 1
         for (int step = 0; step < RING; step++)
             copy(i, number < items, step, step);
         await_previous();
@@ -402,48 +397,54 @@ __global__ void __launch_bounds__(THREADS, 12 / RING)
 {
     extern __shared__ __align__(128) char memory[];
     __shared__ __align__(16) struct board<G> boards[2];
-    attender<H, G, RING> worker(a, memory, boards);
+    __shared__ __align__(16) struct notes<G> pads[WARPS];
+    attender<H, G, RING> worker(a, memory, boards, pads[threadIdx.x / WARP]);
 
     worker.run();
 }
 
 /* The splits of a head of a row, ascending: a block each, a thread a
- * dimension. */
+ * dimension. Loops are not unrolled: a kernel this short waits for its code
+ * rather than for its data. */
 template <ocr_half H>
 __global__ void __launch_bounds__(DIM) merge_splits(struct attend a)
 {
+    __shared__ __align__(16) float value[AT_ONCE][DIM];
     const struct step_row row = a.row[blockIdx.y];
+    const uint32_t lane = threadIdx.x % WARP,
+                   splits = row.position / CUDA_SPLIT + 1;
     const uint64_t head = (uint64_t)blockIdx.y * a.heads + blockIdx.x;
-    const uint32_t splits = row.position / CUDA_SPLIT + 1;
-    const float2 *of = a.split_sum + head * a.splits;
-    const float *from = a.split + head * a.splits * DIM + threadIdx.x;
+    const float *from = a.split + head * a.splits * DIM;
     float most = -INFINITY, sum = 0, acc = 0;
 
     allow_next();
     await_previous();
     if (row.slot == NO_SLOT)
         return;
-    for (uint32_t j = 0; j < splits; j += AT_ONCE) {
-        float2 s[AT_ONCE];
-        float v[AT_ONCE];
+    for (uint32_t first = 0; first < splits; first += AT_ONCE) {
+        const uint32_t n = min(splits - first, (uint32_t)AT_ONCE);
+        float2 of = make_float2(-INFINITY, 0);
 
-#pragma unroll
-        for (int k = 0; k < AT_ONCE; k++)
-            if (j + k < splits) {
-                s[k] = __ldcg(of + j + k);
-                v[k] = __ldcg(from + (uint64_t)(j + k) * DIM);
-            }
-#pragma unroll
-        for (int k = 0; k < AT_ONCE; k++)
-            if (j + k < splits) {
-                const float all = fmaxf(most, s[k].x);
-                const float old = exp2_fast(most - all);
-                const float now = exp2_fast(s[k].x - all);
-
-                sum = __fmaf_rn(s[k].y, now, sum * old);
-                acc = __fmaf_rn(v[k], now, acc * old);
-                most = all;
-            }
+#pragma unroll 1
+        for (uint32_t j = threadIdx.x / WARP; j < n; j += DIM / WARP)
+            copy16(shared_address(&value[j][lane * 4]),
+                   from + (first + j) * DIM + lane * 4, true);
+        copies_end_group();
+        if (lane < n)
+            of = __ldcg(a.split_sum + head * a.splits + first + lane);
+        const float high = fmaxf(most, warp_max(of.x));
+        const float weight = exp2_fast(of.x - high);
+        const float old = exp2_fast(most - high);
+        sum = __fmaf_rn(sum, old, warp_sum(of.y * weight));
+        acc *= old;
+        most = high;
+        copies_wait<0>();
+        __syncthreads();
+#pragma unroll 4
+        for (uint32_t j = 0; j < n; j++)
+            acc = __fmaf_rn(value[j][threadIdx.x], __shfl_sync(~0u, weight, j),
+                            acc);
+        __syncthreads();
     }
     a.out[head * DIM + threadIdx.x] = round16<H>(acc * (1 / sum));
 }
@@ -453,7 +454,8 @@ cudaError_t start_group(cudaStream_t stream, const struct attend *a,
                         unsigned tiles)
 {
     const unsigned n = device_facts()->processors;
-    const size_t large = WARPS * 6 * TILE + 2 * sizeof(struct board<G>) + 1024;
+    const size_t large = WARPS * 6 * TILE + 2 * sizeof(struct board<G>) +
+                         WARPS * sizeof(struct notes<G>) + 1024;
 
     /* Few pages: most of an item at once. */
     if (tiles <= 1 && large <= device_facts()->shared)

@@ -95,15 +95,6 @@ __device__ __forceinline__ void load_transposed(uint32_t (&r)[4], uint32_t from)
         : "memory");
 }
 
-/* An 8 x 8 matrix of 16-bit values, as a fragment. */
-__device__ __forceinline__ uint32_t transposed(uint32_t x)
-{
-    uint32_t r;
-
-    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(x));
-    return r;
-}
-
 /* 16 bytes to shared memory; zeros, and `from` is not read, unless valid. */
 __device__ __forceinline__ void copy16(uint32_t to, const void *from,
                                        bool valid)
@@ -300,21 +291,15 @@ __host__ __device__ inline uint32_t shared_row_bytes(uint32_t n)
     return (n * 2 + 127) / 128 * 128 + 64;
 }
 
-/* Row x, normalised and rounded, as a row in shared memory; zeros if it is not
- * live. */
+/* Row x, normalised and rounded, as a row in shared memory. */
 template <ocr_half H>
 __device__ __forceinline__ void
-norm_to_shared(char *to, bool live, const float *x,
-               const float4 (&gains)[ROW_HELD], const float *g, uint32_t n,
-               uint32_t lane, float eps)
+norm_to_shared(char *to, const float *x, const float4 (&gains)[ROW_HELD],
+               const float *g, uint32_t n, uint32_t lane, float eps)
 {
-    if (live)
-        norm_row(x, gains, g, n, lane, eps, [to](uint32_t at, float4 v) {
-            *reinterpret_cast<uint2 *>(to + at * 2) = pack4<H>(v);
-        });
-    else
-        for (uint32_t at = lane * 4; at < n; at += 128)
-            *reinterpret_cast<uint2 *>(to + at * 2) = make_uint2(0, 0);
+    norm_row(x, gains, g, n, lane, eps, [to](uint32_t at, float4 v) {
+        *reinterpret_cast<uint2 *>(to + at * 2) = pack4<H>(v);
+    });
 }
 
 #endif

@@ -93,10 +93,10 @@ template <ocr_half H, int NT> struct streamer {
     {
 #pragma unroll
         for (uint32_t i = 0; i < NT; i++)
-            norm_to_shared<H>(rows + (i * 8 + warp) * shared_row_bytes(p.k),
-                              live_rows[i] >> warp * 4 & 1,
-                              p.x + (uint64_t)(first + i * 8 + warp) * p.k,
-                              gains, p.g, p.k, lane, p.eps);
+            if (live_rows[i] >> warp * 4 & 1)
+                norm_to_shared<H>(rows + (i * 8 + warp) * shared_row_bytes(p.k),
+                                  p.x + (uint64_t)(first + i * 8 + warp) * p.k,
+                                  gains, p.g, p.k, lane, p.eps);
         __syncthreads();
     }
 

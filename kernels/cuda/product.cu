@@ -46,24 +46,19 @@ __host__ __device__ constexpr int stages(product_kind kind, bool large)
     return (kind == PRODUCT_ADD ? 12 : 4) / (large ? 1 : 2);
 }
 
-/* Whether the kernel normalises its rows itself; with more rows, a kernel of
- * its own does it once for all blocks. */
-__host__ __device__ constexpr bool norms(product_kind kind, int nt)
+/* Whether the batch rows go through shared memory, where the kernel normalises
+ * them itself. With more rows, a kernel of its own does that once for all
+ * blocks, and lanes take what they need from the second cache. */
+__host__ __device__ constexpr bool shares(int nt)
 {
-    return kind != PRODUCT_ADD && nt <= 2;
-}
-
-/* Iterations of batch fragments that are loaded ahead. */
-__host__ __device__ constexpr int ahead(product_kind kind, int nt)
-{
-    return norms(kind, nt) ? 4 : nt == 1 ? 12 : nt == 2 ? 6 : nt == 4 ? 4 : 2;
+    return nt <= 2;
 }
 
 template <ocr_half H, product_kind KIND, int NT, bool LARGE> struct kernel {
     static constexpr int MT = row_tiles(KIND);
     static constexpr int STAGES = stages(KIND, LARGE);
-    static constexpr bool NORM = norms(KIND, NT);
-    static constexpr int AHEAD = ahead(KIND, NT);
+    static constexpr bool SHARES = shares(NT);
+    static constexpr int AHEAD = NT == 4 ? 4 : 2; /* spans, unless SHARES */
     static constexpr size_t STAGE = MT * 2 * PIECE;
     static constexpr uint32_t SUMS = MT * NT * WARP; /* of four */
 
@@ -79,7 +74,7 @@ template <ocr_half H, product_kind KIND, int NT, bool LARGE> struct kernel {
 
     static size_t shared(uint32_t k)
     {
-        return ring_bytes(k) + (NORM ? NT * 8 * shared_row_bytes(k) : 0);
+        return ring_bytes(k) + (SHARES ? NT * 8 * shared_row_bytes(k) : 0);
     }
 
     const struct product &p;
@@ -148,22 +143,44 @@ template <ocr_half H, product_kind KIND, int NT, bool LARGE> struct kernel {
         return memory + p.ring_bytes + row * shared_row_bytes(p.k);
     }
 
-    __device__ void norm_rows(const float4 (&gains)[ROW_HELD]) const
+    /* The batch rows to shared memory, but for those that nobody looks at: a
+     * column of an mma does not touch the others. */
+    __device__ void share_rows(const float4 (&gains)[ROW_HELD]) const
     {
-        for (uint32_t r = warp; r < NT * 8; r += WARPS)
-            norm_to_shared<H>(shared_row(r), row_is_live(r),
-                              p.x + (uint64_t)(first + r) * p.k, gains, p.g,
-                              p.k, lane, p.eps);
+        for (uint32_t r = warp; r < NT * 8; r += WARPS) {
+            if (!row_is_live(r))
+                continue;
+            if (KIND == PRODUCT_ADD)
+                copy_row(r);
+            else
+                norm_to_shared<H>(shared_row(r),
+                                  p.x + (uint64_t)(first + r) * p.k, gains, p.g,
+                                  p.k, lane, p.eps);
+        }
+        if (KIND == PRODUCT_ADD) {
+            copies_end_group();
+            copies_wait<0>();
+        }
         __syncthreads();
+    }
+
+    __device__ void copy_row(uint32_t row) const
+    {
+        const uint32_t to = shared_address(shared_row(row));
+        const uint16_t *from = p.in + (uint64_t)(first + row) * p.k;
+
+#pragma unroll 1
+        for (uint32_t at = lane * 8; at < p.k; at += WARP * 8)
+            copy16(to + at * 2, from + at, true);
     }
 
     __device__ uint4 batch(int tile, uint32_t span) const
     {
         const uint32_t k = column(span), row = tile * 8 + g;
 
-        if (k >= p.k || (!NORM && !(live >> tile & 1)))
+        if (k >= p.k || !(live >> tile & 1))
             return make_uint4(0, 0, 0, 0);
-        if (NORM)
+        if (SHARES)
             return *reinterpret_cast<const uint4 *>(shared_row(row) + k * 2);
         return __ldcg(reinterpret_cast<const uint4 *>(
             p.in + (uint64_t)(first + row) * p.k + k));
@@ -274,11 +291,25 @@ template <ocr_half H, product_kind KIND, int NT, bool LARGE> struct kernel {
             finish(sums, sum, old);
     }
 
-    __device__ void run_spans(void) const
+    /* Short code: it is not there yet when the rows are. */
+    __device__ void run_shared(float (&c)[MT][NT][4]) const
     {
-        float c[MT][NT][4] = {};
+#pragma unroll 1
+        for (uint32_t span = 0; span < spans; span++) {
+            uint4 b[NT];
+
+            copies_wait<STAGES - 1>();
+#pragma unroll
+            for (int j = 0; j < NT; j++)
+                b[j] = batch(j, span);
+            multiply(c, span, b);
+            copy_weights(span + STAGES);
+        }
+    }
+
+    __device__ void run_ahead(float (&c)[MT][NT][4]) const
+    {
         uint4 b[AHEAD][NT];
-        const float4 old = old_values();
 
 #pragma unroll
         for (int i = 0; i < AHEAD; i++)
@@ -296,20 +327,19 @@ template <ocr_half H, product_kind KIND, int NT, bool LARGE> struct kernel {
                     for (int j = 0; j < NT; j++)
                         b[i][j] = batch(j, span + i + AHEAD);
                 }
-        copies_wait<0>();
-        sum_up(c, old);
     }
 
     __device__ void run(void)
     {
-        float4 gains[ROW_HELD];
+        float c[MT][NT][4] = {};
+        float4 gains[ROW_HELD], old;
 
         if (p.rows.early)
             allow_next();
-#pragma unroll
+#pragma unroll 1
         for (uint32_t i = 0; i < STAGES; i++)
             copy_weights(i);
-        if (NORM)
+        if (SHARES && KIND != PRODUCT_ADD)
             load_gains(gains, p.g, p.k, lane);
         if (p.rows.early)
             find_live();
@@ -318,9 +348,15 @@ template <ocr_half H, product_kind KIND, int NT, bool LARGE> struct kernel {
             allow_next();
             find_live();
         }
-        if (NORM)
-            norm_rows(gains);
-        run_spans();
+        old = old_values();
+        if (SHARES) {
+            share_rows(gains);
+            run_shared(c);
+        } else {
+            run_ahead(c);
+        }
+        copies_wait<0>();
+        sum_up(c, old);
     }
 };
 
@@ -369,7 +405,7 @@ cudaError_t start_sized(cudaStream_t stream, struct product *p, unsigned tiles)
 template <ocr_half H, product_kind KIND, int NT>
 cudaError_t start_tiles(cudaStream_t stream, struct product *p, unsigned tiles)
 {
-    if (KIND != PRODUCT_ADD && !norms(KIND, NT)) {
+    if (KIND != PRODUCT_ADD && !shares(NT)) {
         const cudaError_t rc = start(norm_batch<H>, dim3(tiles * 2), 4 * WARP,
                                      0, stream, true, *p);
         if (rc)

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""The GPU kernels one by one: python3 tests/gpu/test_ops.py OPS.so [fp16]
+"""The GPU kernels one by one:
+python3 tests/gpu/test_ops.py [OPS.so] [fp16] [small] [CHECK...]
 
-OPS.so holds kernels/cuda/*.cu with their symbols exported (tests/gpu/build).
-Each operation runs on fresh random inputs, its output poisoned before, and is
+OPS.so holds kernels/cuda/*.cu with their symbols exported; it is made for the
+card at hand if it is not named, nor in the folder that BUILD names. Each
+operation runs on fresh random inputs, its output poisoned before, and is
 compared with the same in float64 on the rounded inputs: the error, by relative
 L2 and at the worst place, is at most twice that of the same torch operation in
 the same dtype. Then: rows keep their bits at any batch, sampling follows its
@@ -10,7 +12,11 @@ rule, and each kernel's time beside what the card could do.
 """
 import ctypes as c
 import math
+import os
+import pathlib
+import subprocess
 import sys
+import tempfile
 import time
 
 import torch
@@ -20,12 +26,42 @@ import ops as o
 from model import Page, Text
 from rule import choose, hash_of
 
-LIB = o.Ops(sys.argv[1])
-HALF = torch.float16 if "fp16" in sys.argv[2:] else torch.bfloat16
+ARGS = sys.argv[1:]
+HALF = torch.float16 if "fp16" in ARGS else torch.bfloat16
+SMALL = "small" in ARGS # for sanitizers
 H = o.HALVES[HALF]
-ONLY = [a for a in sys.argv[2:] if a != "fp16"]
+ONLY = [a for a in ARGS if a not in ("fp16", "small") and a[-3:] != ".so"]
+
+
+def find_library():
+    named = [a for a in ARGS if a.endswith(".so")]
+    ready = pathlib.Path(os.environ.get("BUILD", "build"), "ops.so")
+    if named or ready.exists():
+        return str(pathlib.Path(named[0] if named else ready).resolve())
+    return build_library(pathlib.Path(__file__).parents[2])
+
+
+def build_library(root):
+    """kernels/cuda/*.cu for this card."""
+    folder = tempfile.mkdtemp()
+    arch = "".join(map(str, torch.cuda.get_device_capability()))
+    arch += "a" * (arch == "90")
+    flags = ["nvcc", "-std=c++17", "-O3", f"-I{root}", "-Xcompiler", "-fPIC",
+             f"-gencode=arch=compute_{arch},code=sm_{arch}"]
+    jobs, objects = [], []
+    for source in sorted(root.glob("kernels/cuda/*.cu")):
+        objects.append(f"{folder}/{source.stem}.o")
+        jobs.append(subprocess.Popen(
+            [*flags, "-c", str(source), "-o", objects[-1]]))
+    assert not any([j.wait() for j in jobs]), "nvcc"
+    subprocess.run([*flags, "-shared", "-cudart", "static", *objects, "-o",
+                    f"{folder}/ops.so"], check=True)
+    return f"{folder}/ops.so"
+
+
+LIB = o.Ops(find_library())
 GENERATOR = torch.Generator("cuda")
-LENGTHS = [1, 4, 127, 128, 129, 8580, 12100]
+LENGTHS = [1, 4, 127, 128, 129] + ([] if SMALL else [8580, 12100])
 failures = []
 table = []
 
@@ -208,7 +244,7 @@ def check_vision_attention():
 def check_prefill(heads, kv_heads):
     cosine, sine = angles(16384, 128, 1e6)
     for first, rows in ((0, 1), (0, 4), (0, 127), (0, 128), (0, 129), (37, 91),
-                        (1000, 257), (0, 2157), (0, 8580)):
+                        (1000, 257), (0, 2157), (0, 8580))[:6 if SMALL else 9]:
         total = first + rows
         page = Page(total, 2, kv_heads, HALF, GENERATOR)
         q_norm, k_norm = uniform(1, 2.5, 128), uniform(0.5, 2, 128)
@@ -271,6 +307,8 @@ def check_embed():
 
 def check_decode_layer(heads, kv_heads, hidden, inner):
     lengths = [1, 4, 127, 128, 129, 255, 256, 257, 2700, 8580]
+    if SMALL:
+        lengths = [1, 4, 128, 257, 700]
     text = Text(LIB, HALF, GENERATOR, layers=1, heads=heads, kv_heads=kv_heads,
                 hidden=hidden, inner=inner, vocab=4096, slots=len(lengths),
                 longest=8592)
