@@ -51,10 +51,9 @@ template <int G> struct board {
     float most[WARPS][G], sum[WARPS][G];
 };
 
-/* A warp's own. */
+/* A warp's own: scores, then P (16 bit) in the first half of each row. */
 template <int G> struct notes {
     float score[G][TOKENS];
-    uint16_t p[G][TOKENS + 8];
 };
 
 struct item {
@@ -268,7 +267,9 @@ template <ocr_half H, int G, int RING> struct attender {
             const float2 rounded = unpack<H>(p);
             const float sum = warp_sum(rounded.x + rounded.y);
 
-            reinterpret_cast<uint32_t *>(pad.p[head])[lane] = p;
+            /* All lanes have read: warp_max needed what they read. */
+            __syncwarp();
+            reinterpret_cast<uint32_t *>(pad.score[head])[lane] = p;
             if (!lane) {
                 s->most[warp][head] = most;
                 s->sum[warp][head] = sum;
@@ -284,7 +285,7 @@ template <ocr_half H, int G, int RING> struct attender {
         const uint32_t from =
             shared_address(ring) + slot * TILE + row * (DIM * 2);
         const uint32_t *p =
-            reinterpret_cast<const uint32_t *>(pad.p[g % G]) + tile * 8 + t;
+            reinterpret_cast<const uint32_t *>(pad.score[g % G]) + tile * 8 + t;
         const uint32_t p0 = g < G ? p[0] : 0, p1 = g < G ? p[4] : 0;
 
 #pragma unroll

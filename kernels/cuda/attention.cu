@@ -92,6 +92,8 @@ struct text_view {
 
 template <ocr_half H, typename View> struct attention {
     static constexpr int DIM = View::DIM, MT = View::MT;
+    static constexpr uint32_t ONES =
+        H == OCR_HALF_BF16 ? 0x3f803f80 : 0x3c003c00;
     static constexpr int QUERIES = WARPS * MT * 16;
     static constexpr int PIECES = DIM / 8;           /* of a row */
     static constexpr int KEY_BYTES = KEYS * DIM * 2; /* of a tile of K or V */
@@ -100,7 +102,8 @@ template <ocr_half H, typename View> struct attention {
 
     const View &view;
     uint32_t memory, warp, lane, head, first, keys;
-    float most[MT][2], sum[MT][2]; /* rows g and g + 8 of each 16 */
+    float most[MT][2]; /* of rows g and g + 8 of each 16 */
+    float sum[MT][4];  /* of P: as one more eight of dimensions, all ones */
     float o[MT][DIM / 8][4];
     uint32_t q[MT][DIM / 16][4];
 
@@ -114,7 +117,7 @@ template <ocr_half H, typename View> struct attention {
 #pragma unroll
         for (int m = 0; m < MT; m++) {
             most[m][0] = most[m][1] = -INFINITY;
-            sum[m][0] = sum[m][1] = 0;
+            sum[m][0] = sum[m][1] = sum[m][2] = sum[m][3] = 0;
 #pragma unroll
             for (int i = 0; i < DIM / 8; i++)
                 o[m][i][0] = o[m][i][1] = o[m][i][2] = o[m][i][3] = 0;
@@ -242,15 +245,19 @@ template <ocr_half H, typename View> struct attention {
             s[n][half * 2] = exp2_fast(s[n][half * 2] * scale - shift);
             s[n][half * 2 + 1] = exp2_fast(s[n][half * 2 + 1] * scale - shift);
         }
-        /* Exactly one if nothing has grown, so that it changes no bit. */
+        /* Exactly one if nothing has grown, which changes no bit: mostly so
+         * for the whole warp after some tiles. */
         old = exp2_fast((most[m][half] - high) * scale);
-        sum[m][half] *= old;
+        most[m][half] = high;
+        if (!__any_sync(~0u, old != 1))
+            return;
+        sum[m][half * 2] *= old;
+        sum[m][half * 2 + 1] *= old;
 #pragma unroll
         for (int n = 0; n < DIM / 8; n++) {
             o[m][n][half * 2] *= old;
             o[m][n][half * 2 + 1] *= old;
         }
-        most[m][half] = high;
     }
 
     __device__ void add_values(const float (&s)[MT][KEYS / 8][4], uint32_t tile)
@@ -267,9 +274,10 @@ template <ocr_half H, typename View> struct attention {
                 for (int j = 0; j < 4; j++) {
                     const float *of = s[m][n * 2 + j / 2] + j % 2 * 2;
                     p[m][j] = pack<H>(of[0], of[1]);
-                    const float2 rounded = unpack<H>(p[m][j]);
-                    sum[m][j % 2] += rounded.x + rounded.y;
                 }
+#pragma unroll
+            for (int m = 0; m < MT; m++)
+                mma<H>(sum[m], p[m][0], p[m][1], p[m][2], p[m][3], ONES, ONES);
 #pragma unroll
             for (int i = 0; i < DIM / 16; i++) {
                 uint32_t v[4];
@@ -310,11 +318,7 @@ template <ocr_half H, typename View> struct attention {
             for (int half = 0; half < 2; half++) {
                 const uint32_t row =
                     first + (warp * MT + m) * 16 + lane / 4 + half * 8;
-                float all = sum[m][half];
-
-                all += __shfl_xor_sync(~0u, all, 1);
-                all += __shfl_xor_sync(~0u, all, 2);
-                all = 1 / all;
+                const float all = 1 / sum[m][half * 2];
                 if (row >= view.rows)
                     continue;
                 uint32_t *to =

@@ -42,32 +42,37 @@ struct vision_split {
     uint32_t grid, patches, columns, heads;
 };
 
-/* A warp each patch, head and one of q, k, v; lane i: values i and i + 32,
- * which turn together: by the line below 16, by the column above. */
+/* Half a warp each patch, head and one of q, k, v; lane i: values 2 i, 2 i + 1
+ * and those + 32, with which they turn: by the line below 16, by the column
+ * above. */
 template <ocr_half H>
 __global__ void __launch_bounds__(THREADS) split_vision(struct vision_split p)
 {
-    const uint32_t lane = threadIdx.x % WARP, patch = blockIdx.y;
-    const uint32_t part = blockIdx.x * WARPS + threadIdx.x / WARP;
+    const uint32_t lane = threadIdx.x % 16, patch = blockIdx.y;
+    const uint32_t part = blockIdx.x * (THREADS / 16) + threadIdx.x / 16;
     const uint32_t head = part % p.heads, kind = part / p.heads;
-    const float *x =
-        p.qkv + ((uint64_t)patch * p.heads * 3 + part) * CUDA_VISION_DIM;
-    uint16_t *to = (kind == 0   ? p.q
-                    : kind == 1 ? p.k
-                                : p.v) +
-                   ((uint64_t)head * p.patches + patch) * CUDA_VISION_DIM;
+    const float2 *x = reinterpret_cast<const float2 *>(
+        p.qkv + ((uint64_t)patch * p.heads * 3 + part) * CUDA_VISION_DIM);
     const uint32_t at =
-        lane < QUARTER
-            ? patch / p.columns * QUARTER + lane
-            : (p.grid + patch % p.columns) * QUARTER + lane - QUARTER;
+        lane < 8 ? patch / p.columns * QUARTER + 2 * lane
+                 : (p.grid + patch % p.columns) * QUARTER + 2 * lane - QUARTER;
+    float2 c = make_float2(1, 1), s = make_float2(0, 0);
 
     if (kind > 2)
         return;
-    const float low = x[lane], high = x[lane + 32];
-    const float c = kind == 2 ? 1 : p.cosine[at];
-    const float s = kind == 2 ? 0 : p.sine[at];
-    to[lane] = round16<H>(low * c - high * s);
-    to[lane + 32] = round16<H>(high * c + low * s);
+    const float2 low = __ldcs(x + lane), high = __ldcs(x + lane + 16);
+    if (kind < 2) {
+        c = *reinterpret_cast<const float2 *>(p.cosine + at);
+        s = *reinterpret_cast<const float2 *>(p.sine + at);
+    }
+    uint32_t *to = reinterpret_cast<uint32_t *>(
+        (kind == 0   ? p.q
+         : kind == 1 ? p.k
+                     : p.v) +
+        ((uint64_t)head * p.patches + patch) * CUDA_VISION_DIM);
+    to[lane] = pack<H>(low.x * c.x - high.x * s.x, low.y * c.y - high.y * s.y);
+    to[lane + 16] =
+        pack<H>(high.x * c.x + low.x * s.x, high.y * c.y + low.y * s.y);
 }
 
 /* A warp each token and head of q, k or v, four values a lane. */
@@ -177,7 +182,7 @@ cudaError_t cuda_vision_split(cudaStream_t stream, enum ocr_half half,
 {
     const struct vision_split p = {q,    k,    v,       qkv,     cosine,
                                    sine, grid, patches, columns, heads};
-    const dim3 blocks((3 * heads + WARPS - 1) / WARPS, patches);
+    const dim3 blocks((3 * heads + THREADS / 16 - 1) / (THREADS / 16), patches);
 
     return half == OCR_HALF_BF16 ? start(split_vision<OCR_HALF_BF16>, blocks,
                                          THREADS, 0, stream, false, p)
