@@ -387,6 +387,9 @@ cudaError_t cuda_vision_attention(cudaStream_t stream, enum ocr_half half,
 {
     const struct page_view view = {out, q, k, v, patches, heads};
 
+    if (device_facts()->warpgroups)
+        return page_attention_start(stream, half, out, q, k, v, patches, heads);
+
     return half == OCR_HALF_BF16 ? start_view<OCR_HALF_BF16>(stream, view)
                                  : start_view<OCR_HALF_FP16>(stream, view);
 }

@@ -10,6 +10,7 @@ struct device_facts {
     unsigned processors;
     size_t shared;    /* bytes a block can have */
     bool overlapping; /* kernels may start before the one before has ended */
+    bool warpgroups;  /* there is code for attention90.cu */
 };
 
 /* Of the current device. */
@@ -24,6 +25,8 @@ cudaError_t start(void (*kernel)(Formal...), dim3 grid, unsigned threads,
     cudaLaunchAttribute attribute = {};
     cudaLaunchConfig_t config = {};
 
+    if (!device_facts()->processors)
+        return cudaErrorInitializationError; /* cuda_ops_prepare was not */
     if (!grid.x || !grid.y || !grid.z)
         return cudaSuccess;
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -58,10 +61,18 @@ template <typename Kernel> cudaError_t prepare(Kernel *kernel, size_t shared)
     return rc;
 }
 
+/* Vision attention where device_facts()->warpgroups: see
+ * cuda_vision_attention. */
+cudaError_t page_attention_start(cudaStream_t stream, ocr_half half,
+                                 uint16_t *out, const uint16_t *q,
+                                 const uint16_t *k, const uint16_t *v,
+                                 uint32_t patches, uint32_t heads);
+
 /* Each part's kernels. */
 cudaError_t prepare_rows(ocr_half half);
 cudaError_t prepare_split(ocr_half half);
 cudaError_t prepare_attention(ocr_half half);
+cudaError_t prepare_page_attention(ocr_half half);
 cudaError_t prepare_product(ocr_half half);
 cudaError_t prepare_logits(ocr_half half);
 cudaError_t prepare_attend(ocr_half half);

@@ -10,8 +10,32 @@ enum {
 
 struct device_facts facts[DEVICES];
 
-__global__ void probe(void)
+/* Whether this is code with the instructions of sm_90a. */
+__global__ void probe(uint32_t *answer)
 {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    *answer = 1;
+#else
+    *answer = 0;
+#endif
+}
+
+__device__ uint32_t has_warpgroups;
+
+cudaError_t ask_warpgroups(bool *has)
+{
+    uint32_t *at, answer;
+    cudaError_t rc =
+        cudaGetSymbolAddress(reinterpret_cast<void **>(&at), has_warpgroups);
+
+    if (rc)
+        return rc;
+    probe<<<1, 1>>>(at);
+    rc = cudaGetLastError();
+    rc = rc ? rc
+            : cudaMemcpy(&answer, at, sizeof answer, cudaMemcpyDeviceToHost);
+    *has = !rc && answer;
+    return rc;
 }
 
 cudaError_t learn(struct device_facts *f, int device)
@@ -35,7 +59,7 @@ cudaError_t learn(struct device_facts *f, int device)
     f->shared = (size_t)shared;
     /* Code made of older PTX does not wait for the kernel before. */
     f->overlapping = major >= 9 && a.ptxVersion >= 90;
-    return cudaSuccess;
+    return ask_warpgroups(&f->warpgroups);
 }
 
 bool is_multiple(uint32_t n, uint32_t of)
@@ -64,6 +88,7 @@ cudaError_t cuda_ops_prepare(enum ocr_half half)
     rc = rc ? rc : prepare_rows(half);
     rc = rc ? rc : prepare_split(half);
     rc = rc ? rc : prepare_attention(half);
+    rc = rc ? rc : prepare_page_attention(half);
     rc = rc ? rc : prepare_product(half);
     rc = rc ? rc : prepare_logits(half);
     rc = rc ? rc : prepare_attend(half);
