@@ -454,6 +454,10 @@ template <ocr_half H, int G>
 cudaError_t start_group(cudaStream_t stream, const struct attend *a,
                         unsigned tiles)
 {
+    static_assert(WARPS * 4 * TILE + 2 * sizeof(struct board<G>) +
+                          WARPS * sizeof(struct notes<G>) <=
+                      98 * 1024,
+                  "what sm_86 and sm_120 have");
     const unsigned n = device_facts()->processors;
     const size_t large = WARPS * 6 * TILE + 2 * sizeof(struct board<G>) +
                          WARPS * sizeof(struct notes<G>) + 1024;

@@ -14,13 +14,13 @@ enum {
     WARPS = 4,
     THREADS = WARPS * WARP,
     KEYS = 64,
-    STAGES = 3,
 };
 
 /* Vision: q, k, v [heads][patches][64]; everyone sees everyone. */
 struct page_view {
     static constexpr int DIM = CUDA_VISION_DIM;
     static constexpr int MT = 2;
+    static constexpr int STAGES = 3; /* tiles of keys under way */
     static constexpr bool CAUSAL = false;
     uint16_t *out_rows;
     const uint16_t *q_rows, *k_rows, *v_rows;
@@ -52,9 +52,10 @@ struct page_view {
 
 /* Prefill: q [rows][heads][128], keys in the blocks of the page; row r sees
  * keys 0 to first + r. */
-struct text_view {
+template <int TILES> struct text_view {
     static constexpr int DIM = CUDA_TEXT_DIM;
     static constexpr int MT = 1;
+    static constexpr int STAGES = TILES;
     static constexpr bool CAUSAL = true;
     uint16_t *out_rows;
     const uint16_t *q_rows;
@@ -92,6 +93,7 @@ struct text_view {
 
 template <ocr_half H, typename View> struct attention {
     static constexpr int DIM = View::DIM, MT = View::MT;
+    static constexpr int STAGES = View::STAGES;
     static constexpr uint32_t ONES =
         H == OCR_HALF_BF16 ? 0x3f803f80 : 0x3c003c00;
     static constexpr int QUERIES = WARPS * MT * 16;
@@ -363,20 +365,38 @@ template <ocr_half H, typename View>
 cudaError_t start_view(cudaStream_t stream, const View &view)
 {
     using a = attention<H, View>;
+
     const dim3 grid((view.rows + a::QUERIES - 1) / a::QUERIES, view.heads);
 
     return start(attend_tiles<H, View>, grid, THREADS, a::SHARED, stream, false,
                  view);
 }
 
+/* As many tiles under way as there is room for: 99 KiB on sm_86 and sm_120. */
+template <ocr_half H>
+cudaError_t start_text(cudaStream_t stream, const struct cuda_prefill *p,
+                       uint16_t *out, const uint16_t *q)
+{
+    static_assert(attention<H, text_view<2>>::SHARED <= 98 * 1024 &&
+                      attention<H, page_view>::SHARED <= 98 * 1024,
+                  "what every card has");
+    if (attention<H, text_view<3>>::SHARED + 1024 <= device_facts()->shared)
+        return start_view<H>(stream,
+                             text_view<3>{out, q, *p, p->rows, p->heads});
+    return start_view<H>(stream, text_view<2>{out, q, *p, p->rows, p->heads});
+}
+
 template <ocr_half H> cudaError_t prepare_half(void)
 {
-    const cudaError_t rc =
+    cudaError_t rc =
         prepare(attend_tiles<H, page_view>, attention<H, page_view>::SHARED);
 
+    rc = rc ? rc
+            : prepare(attend_tiles<H, text_view<3>>,
+                      attention<H, text_view<3>>::SHARED);
     return rc ? rc
-              : prepare(attend_tiles<H, text_view>,
-                        attention<H, text_view>::SHARED);
+              : prepare(attend_tiles<H, text_view<2>>,
+                        attention<H, text_view<2>>::SHARED);
 }
 } // namespace
 
@@ -398,10 +418,8 @@ cudaError_t cuda_prefill_attention(cudaStream_t stream, enum ocr_half half,
                                    const struct cuda_prefill *p, uint16_t *out,
                                    const uint16_t *q)
 {
-    const struct text_view view = {out, q, *p, p->rows, p->heads};
-
-    return half == OCR_HALF_BF16 ? start_view<OCR_HALF_BF16>(stream, view)
-                                 : start_view<OCR_HALF_FP16>(stream, view);
+    return half == OCR_HALF_BF16 ? start_text<OCR_HALF_BF16>(stream, p, out, q)
+                                 : start_text<OCR_HALF_FP16>(stream, p, out, q);
 }
 
 cudaError_t prepare_attention(ocr_half half)

@@ -416,6 +416,9 @@ cudaError_t start_tiles(cudaStream_t stream, struct product *p, unsigned tiles)
     if (kernel<H, KIND, NT, true>::shared(p->k) + 1024 <=
         device_facts()->shared)
         return start_sized<H, KIND, NT, true>(stream, p, tiles);
+    if (NT == 2 && kernel<H, KIND, NT, false>::shared(p->k) + 1024 >
+                       device_facts()->shared)
+        return start_sized<H, KIND, 1, false>(stream, p, tiles);
     return start_sized<H, KIND, NT, false>(stream, p, tiles);
 }
 
