@@ -9,7 +9,7 @@
 enum {
     PAGES = 20,
     SLOTS = 6,
-    IDS = PARITY_SLOW ? 12 : 48,
+    IDS = PARITY_SLOW ? 32 : 48,
     CANCELLED = 4, /* numbers of pages, from 1 on */
     BROKEN = 7,
     BROKEN_AT = 3,
