@@ -367,6 +367,8 @@ void *driver_run(void *arg)
         pass_cancels_on(r);
         admit_waiting(r);
         submit_steps(r);
+        if (r->encoding) /* the next page is ready when this one is through */
+            next_waiting(r);
         count =
             busy(r) ? r->ops->poll(r->backend, events, EVENTS, PATIENCE_MS) : 0;
         for (int i = 0; i < count; i++)
