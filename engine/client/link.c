@@ -100,12 +100,22 @@ static unsigned credit(const struct ocr_queue *q)
     return asked && asked < offered ? asked : offered;
 }
 
+/* Jobs that somebody waits for find one place free, wherever there are three.
+ */
+static bool has_room(const struct ocr_queue *q, int priority)
+{
+    const unsigned all = credit(q);
+    const bool keep = all >= 3 && priority < OCR_PRIORITY_INTERACTIVE;
+
+    return q->running.count + keep < all;
+}
+
 /* The next job to send; marks up to RELOADS_MAX jobs on the way whose bytes
  * are needed. Suspects go before all others, so that the rest is held up for
  * as short as possible. */
 static struct ocr_job *next_job(struct ocr_queue *q)
 {
-    for (int p = PRIORITIES - 1; p >= 0; p--) {
+    for (int p = PRIORITIES - 1; p >= 0 && has_room(q, p); p--) {
         for (struct ocr_job *j = q->waiting[p].first; j; j = j->next) {
             if (q->suspects && !j->suspect)
                 continue;
@@ -532,7 +542,7 @@ static void send_jobs(struct ocr_queue *q)
     if (q->stats.state != OCR_ENGINE_READY || q->full)
         return;
     send_changes(q);
-    while (!q->full && q->running.count < credit(q)) {
+    while (!q->full) {
         struct ocr_job *job = next_job(q);
 
         if (!job || send_job(q, job))

@@ -408,16 +408,32 @@ static bool start_reading(struct server *s, struct page *p)
     return true;
 }
 
+/* A page that somebody waits for finds a place to be decoded in; and one to be
+ * read in, where one is a small part of all. */
+static bool may_decode(const struct server *s, const struct page *p)
+{
+    const bool urgent = p->priority == OCR_PRIORITY_INTERACTIVE;
+
+    return s->decoding + s->decoded < s->capacity + urgent && may_start(s, p);
+}
+
+static bool may_read(const struct server *s, const struct page *p)
+{
+    const bool keep =
+        s->capacity >= 8 && p->priority < OCR_PRIORITY_INTERACTIVE;
+
+    return s->reading + keep < s->capacity;
+}
+
 void pages_advance(struct server *s)
 {
     struct page *p;
 
     if (s->load != LOAD_DONE)
         return;
-    while (s->reading < s->capacity && (p = best(s, PAGE_DECODED)))
+    while ((p = best(s, PAGE_DECODED)) && may_read(s, p))
         if (!start_reading(s, p))
             break;
-    while (s->decoding + s->decoded < s->capacity &&
-           (p = best(s, PAGE_QUEUED)) && may_start(s, p))
+    while ((p = best(s, PAGE_QUEUED)) && may_decode(s, p))
         start_decoding(s, p);
 }
