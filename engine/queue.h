@@ -3,7 +3,8 @@
  * A process (a mount, `ocrfs read`) has one queue. It starts an engine when
  * the first job comes (or with ocr_queue_connect), keeps at most as many pages
  * in it as the engine offered, sends interactive jobs before readahead before
- * background, first come first served within each, and starts the engine
+ * background, first come first served within each (those that nobody waits
+ * for leave one place of three or more free), and starts the engine
  * again when it dies: jobs that were in it go again, one at a time, and only
  * one that ran alone when the engine crashed is blamed (OCR_KIND_FAILED).
  *
@@ -114,6 +115,10 @@ bool ocr_queue_join_existing(struct ocr_queue *q, const struct ocr_job_key *key,
  * job's (digest differs) end the job with OCR_KIND_CHANGING. */
 void ocr_queue_supply(struct ocr_queue *q, const struct ocr_job_key *key,
                       struct ocr_content *content, const struct ocr_err *why);
+
+/* The waiter wants it sooner; nothing if it has been answered. */
+void ocr_queue_raise(struct ocr_queue *q, struct ocr_waiter *waiter,
+                     enum ocr_priority priority);
 
 /* The waiter does not want it any more. True: it left and done() will not be
  * called; the job is dropped if nobody else waits and it has not started.

@@ -12,6 +12,7 @@ struct ocr_options;
 
 int cmd_mount(int argc, char **argv);
 int cmd_read(int argc, char **argv);
+int cmd_warm(int argc, char **argv);
 int cmd_status(int argc, char **argv);
 int cmd_cache(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);

@@ -52,6 +52,7 @@ struct figures {
     unsigned parked;
     size_t nodes; /* files and folders the kernel knows, and ours */
     uint64_t opens, quick, refused, interrupted, pages_done, pages_failed;
+    uint64_t ahead_started, ahead_used, ahead_wasted;
     uint64_t errors[OCR_KIND_LAST + 1];
     uint64_t latency[LATENCY_BUCKETS], latency_count;
     int64_t latency_sum_ms;
@@ -119,6 +120,11 @@ static struct figures *collect(struct ocr_fs *fs)
     pthread_mutex_lock(&fs->park.lock);
     f->parked = fs->park.waiting;
     pthread_mutex_unlock(&fs->park.lock);
+    pthread_mutex_lock(&fs->ahead.lock);
+    f->ahead_started = fs->ahead.started;
+    f->ahead_used = fs->ahead.used;
+    f->ahead_wasted = fs->ahead.wasted;
+    pthread_mutex_unlock(&fs->ahead.lock);
     pthread_mutex_lock(&fs->nodes.lock);
     f->nodes = fs->nodes.count;
     pthread_mutex_unlock(&fs->nodes.lock);
@@ -212,6 +218,10 @@ static void people_work(const struct figures *f, struct ocr_buf *out)
     ocr_buf_printf(out, "pages       %llu read, %llu failed\n",
                    (unsigned long long)f->pages_done,
                    (unsigned long long)f->pages_failed);
+    ocr_buf_printf(out, "readahead   %llu started, %llu used, %llu wasted\n",
+                   (unsigned long long)f->ahead_started,
+                   (unsigned long long)f->ahead_used,
+                   (unsigned long long)f->ahead_wasted);
     for (size_t i = 0; i < f->job_count; i++)
         ocr_buf_printf(out, "  reading   %s (%.1f s, %s)\n", f->jobs[i].label,
                        (double)f->jobs[i].age_ms / 1000,
@@ -354,7 +364,7 @@ static void write_json(struct ocr_fs *fs, const struct figures *f,
 {
     json_t *root = json_pack(
         "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:I, s:{s:I, s:I, s:I, "
-        "s:I, s:f}, s:{s:I, s:I}, s:o}",
+        "s:I, s:f}, s:{s:I, s:I}, s:{s:I, s:I, s:I}, s:o}",
         "program", OCR_VERSION, "source", json_text(fs->config.source),
         "mountpoint", json_text(fs->config.mountpoint), "recogniser",
         json_text(ocr_options_recogniser(fs->options)), "model",
@@ -365,6 +375,8 @@ static void write_json(struct ocr_fs *fs, const struct figures *f,
         (json_int_t)f->interrupted, "refused", (json_int_t)f->refused,
         "seconds", (double)f->latency_sum_ms / 1000, "pages", "done",
         (json_int_t)f->pages_done, "failed", (json_int_t)f->pages_failed,
+        "readahead", "started", (json_int_t)f->ahead_started, "used",
+        (json_int_t)f->ahead_used, "wasted", (json_int_t)f->ahead_wasted,
         "errors", json_errors(f));
     char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
 
@@ -449,6 +461,12 @@ static void metrics_work(const struct figures *f, struct ocr_buf *out)
         f->interrupted);
     one(out, "opens_refused_total", "counter", "Opens refused by noocr.",
         f->refused);
+    one(out, "readahead_started_total", "counter", "Images read ahead.",
+        f->ahead_started);
+    one(out, "readahead_used_total", "counter", "Of these: opened.",
+        f->ahead_used);
+    one(out, "readahead_wasted_total", "counter", "Of these: not opened.",
+        f->ahead_wasted);
     metric(out, "errors_total", "counter", "Opens and jobs that failed.");
     for (unsigned i = 1; i <= OCR_KIND_LAST; i++)
         ocr_buf_printf(out, "ocrfs_errors_total{kind=\"%s\"} %llu\n",

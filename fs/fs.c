@@ -40,6 +40,7 @@ static void release(struct ocr_fs *fs)
         next = id->next;
         free(id);
     }
+    ahead_release(fs); /* it holds nodes */
     if (fs->nodes.by_id)
         nodes_release(&fs->nodes);
     park_release(&fs->park);
@@ -90,6 +91,7 @@ int ocr_fs_create(struct ocr_fs **out, const struct ocr_fs_config *config,
     ocr_options_settings(fs->options, &fs->settings);
     hashpool_init(&fs->pool);
     park_init(&fs->park);
+    ahead_init(&fs->ahead, fs->options->prefetch);
     rc = stats_init(&fs->stats);
     if (rc || fs->settings.failed)
         rc = ocr_err_set(err, -ENOMEM, "out of memory");
@@ -158,11 +160,14 @@ int ocr_fs_start(struct ocr_fs *fs, struct fuse_session *session,
         rc = hashpool_start(&fs->pool, err);
     if (!rc)
         rc = park_start(fs, err);
+    if (!rc)
+        rc = ahead_start(fs, err);
     return rc;
 }
 
 void ocr_fs_stop(struct ocr_fs *fs)
 {
+    ahead_stop(fs);
     park_stop(fs);
     hashpool_stop(&fs->pool);
     if (fs->queue)
@@ -177,7 +182,7 @@ void ocr_fs_destroy(struct ocr_fs *fs)
         return;
     ocr_fs_stop(fs);
     park_end(fs);
-    ended = hashpool_join(&fs->pool, HUNG_MS);
+    ended = hashpool_join(&fs->pool, HUNG_MS) && ahead_join(fs, HUNG_MS);
     /* A thread that hangs may still come back to what it uses: leave it. */
     if (!ended)
         return;

@@ -14,6 +14,7 @@
  *   lock         guards                                   longest hold
  *   dir.lock     the snapshot of one open folder          reading a folder
  *   park.lock    readings, parked requests                a walk over them
+ *   ahead.lock   opens to look at, guesses                a walk over them
  *   nodes.lock   nodes, names, counts, handles of nodes   a walk up the names
  *   pool.lock    tasks of the hashing pool                a walk over them
  *   stats.lock   counters, failures, fingerprint          copying them
@@ -31,7 +32,9 @@
 #include "engine/content.h"
 #include "engine/queue.h"
 #include "fs/fs.h"
+#include "fs/readahead.h"
 #include "fs/remarks.h"
+#include "fs/warm.h"
 
 #include <fuse_lowlevel.h>
 #include <pthread.h>
@@ -196,6 +199,8 @@ struct node {
             int64_t redone_ns;
             int64_t asked_ms;        /* when the index was asked for the size */
             struct reading *reading; /* guarded by park.lock */
+            bool loading;            /* by readahead; guarded by park.lock */
+            struct guess *_Atomic guess; /* set by readahead's thread */
         } text;
         struct {
             unsigned which;
@@ -215,10 +220,12 @@ struct nodes {
 
 /* An open file or folder; fi->fh points to it. */
 struct handle {
-    struct node *node;          /* holds a reference */
-    int fd;                     /* -1 for texts and the control folder */
-    struct text *text;          /* or NULL; holds a reference */
-    struct dir *dir;            /* or NULL */
+    struct node *node; /* holds a reference */
+    int fd;            /* -1 for texts and the control folder */
+    struct text *text; /* or NULL; holds a reference */
+    struct dir *dir;   /* or NULL */
+    pid_t warmer;      /* of the control folder: the thread that warms, or 0 */
+    bool refresh;      /* and how; both guarded by nodes.lock */
     struct handle *next, *prev; /* of the node; guarded by nodes.lock */
 };
 
@@ -284,6 +291,14 @@ int node_open_fd(struct nodes *t, struct node *n);
 bool node_keep_cache(struct nodes *t, struct node *n, const struct stat *st,
                      int64_t now_ns);
 
+/* What a thread has said of its opens with OCR_WARM_IOCTL. */
+struct warmth {
+    bool warms, refresh;
+};
+void handle_warm(struct nodes *t, struct handle *h, pid_t tid, bool refresh);
+struct warmth node_warmth(struct nodes *t, const struct node *control,
+                          pid_t tid);
+
 /* The handle takes fd, and references of its own to node and text. */
 struct handle *handle_new(struct nodes *t, struct node *n, int fd,
                           struct text *text, struct dir *dir);
@@ -316,6 +331,7 @@ struct hashpool {
     struct hash_task *tasks; /* by due time; guarded by lock */
     bool stop;               /* guarded by lock */
     unsigned running;        /* threads that did not end; guarded by lock */
+    unsigned patient;        /* running tasks nobody waits for; guarded */
     pthread_cond_t ended;    /* a thread did */
     pthread_t threads[HASH_THREADS];
     unsigned started;
@@ -323,10 +339,14 @@ struct hashpool {
 
 void hashpool_init(struct hashpool *pool);
 int hashpool_start(struct hashpool *pool, struct ocr_err *err);
-/* Runs the task at due_ms (ocr_now_ms), interactive ones first. After stop it
- * is dropped. The task must not be submitted twice at a time. */
+/* Runs the task at due_ms (ocr_now_ms), interactive ones first; the others
+ * leave one thread free. After stop it is dropped. The task must not be
+ * submitted twice at a time. */
 void hashpool_submit(struct hashpool *pool, struct hash_task *task,
                      int64_t due_ms, enum ocr_priority priority);
+/* Of a task that was submitted and did not end. */
+void hashpool_raise(struct hashpool *pool, struct hash_task *task,
+                    enum ocr_priority priority);
 void hashpool_stop(struct hashpool *pool);
 /* Joins the threads; false if one still hangs after timeout_ms. */
 bool hashpool_join(struct hashpool *pool, int timeout_ms);
@@ -394,7 +414,7 @@ void park_release(struct park *park);
 /* Parks `req` at the node's reading, which is begun if there is none; answers
  * it in any case. fi is NULL for GETATTR. */
 void park_request(struct ocr_fs *fs, fuse_req_t req, struct node *n,
-                  const struct fuse_file_info *fi);
+                  const struct fuse_file_info *fi, struct warmth warmth);
 
 /* Takes all requests off a reading and answers them. */
 void park_answer_all(struct ocr_fs *fs, struct reading *r,
@@ -424,7 +444,9 @@ struct reading {
     struct ocr_job_key key; /* set before JOINING */
     /* Guarded by park.lock. */
     enum reading_stage stage;
-    unsigned refs; /* the pool's, the queue's */
+    enum ocr_priority priority; /* the highest of those who wait */
+    bool redo;                  /* texts of another version do not count */
+    unsigned refs;              /* the pool's, the queue's */
     struct parked *first, *last;
     struct reading *next, *prev;
 };
@@ -432,7 +454,7 @@ struct reading {
 /* The reading of a node, begun if there is none; NULL without memory. With
  * park.lock held; *begun says that reading_begin must follow without it. */
 struct reading *reading_of_locked(struct ocr_fs *fs, struct node *n,
-                                  bool *begun);
+                                  struct warmth warmth, bool *begun);
 void reading_begin(struct reading *r);
 
 /* With park.lock held: no request can join it any more; nobody waits. */
@@ -452,6 +474,12 @@ void reading_open(struct ocr_fs *fs, fuse_req_t req, struct node *n,
 /* Answers an OPEN with a text (consumes nothing). */
 void reading_reply(struct ocr_fs *fs, fuse_req_t req, struct node *n,
                    struct fuse_file_info *fi, struct text *text);
+
+/* In the pool: starts a job for the text, with the priority of readahead,
+ * unless it is known, failed, or its image is still being written. True if
+ * the waiter joined. */
+bool reading_ahead(struct ocr_fs *fs, struct node *n,
+                   struct ocr_waiter *waiter);
 
 /* Hooks of the queue. */
 void reading_job_finished(void *arg, const struct ocr_job_key *key,
@@ -625,6 +653,7 @@ struct ocr_fs {
     struct nodes nodes;
     struct hashpool pool;
     struct park park;
+    struct ahead ahead;
     struct stats stats;
     struct ocr_cache *cache; /* borrowed */
     struct ocr_queue *queue; /* set by connect or start */

@@ -29,13 +29,17 @@ static struct timespec timespec_ms(int64_t ms)
                              .tv_nsec = ms % 1000 * 1000000};
 }
 
-/* The first task that is due, of those the one with the highest priority. */
+/* The first task that is due, of those the one with the highest priority. One
+ * thread is always left for interactive ones. */
 static struct hash_task *take_locked(struct hashpool *pool, int64_t now)
 {
+    const bool all = pool->patient + 1 < HASH_THREADS;
     struct hash_task **best = NULL, *task;
 
     for (struct hash_task **at = &pool->tasks; *at && (*at)->due_ms <= now;
          at = &(*at)->next) {
+        if (!all && (*at)->priority < OCR_PRIORITY_INTERACTIVE)
+            continue;
         if (!best || (*at)->priority > (*best)->priority)
             best = at;
         if ((*best)->priority == OCR_PRIORITY_INTERACTIVE)
@@ -67,14 +71,18 @@ static void *work(void *arg)
     pthread_mutex_lock(&pool->lock);
     while (!pool->stop) {
         struct hash_task *task = take_locked(pool, ocr_now_ms());
+        bool patient;
 
         if (!task) {
             wait_locked(pool);
             continue;
         }
+        patient = task->priority < OCR_PRIORITY_INTERACTIVE;
+        pool->patient += patient;
         pthread_mutex_unlock(&pool->lock);
         task->run(task);
         pthread_mutex_lock(&pool->lock);
+        pool->patient -= patient;
     }
     pool->running--;
     pthread_cond_signal(&pool->ended);
@@ -125,6 +133,15 @@ void hashpool_submit(struct hashpool *pool, struct hash_task *task,
     pthread_mutex_unlock(&pool->lock);
     if (stopped)
         drop(task);
+}
+
+void hashpool_raise(struct hashpool *pool, struct hash_task *task,
+                    enum ocr_priority priority)
+{
+    pthread_mutex_lock(&pool->lock);
+    task->priority = priority;
+    pthread_cond_signal(&pool->wake);
+    pthread_mutex_unlock(&pool->lock);
 }
 
 void hashpool_stop(struct hashpool *pool)

@@ -44,6 +44,15 @@ static const struct command commands[] = {
      "Texts go to standard output in the order of the files, if there are\n"
      "several each behind a line <!-- FILE -->; - is standard input. Exit\n"
      "status: 0 success, 1 some files failed, 2 wrong use.\n"},
+    {"warm", cmd_warm, OCR_FOR_STATUS, "[--refresh] [DIR]",
+     "make all texts below a mounted folder, with a progress bar",
+     "DIR is the current folder if it is left out. Nobody who opens a text\n"
+     "meanwhile waits for it. Ctrl-C keeps what is made.\n"
+     "\n"
+     "  --refresh  make texts of another version of the recogniser again\n"
+     "\n"
+     "Exit status: 0 success, 1 some texts failed (each is named, with the\n"
+     "reason), 2 wrong use.\n"},
     {"status", cmd_status, OCR_FOR_STATUS, "[MOUNTPOINT]",
      "what mounts are doing: queue, errors, cache, engine",
      "Without MOUNTPOINT all mounts of ocrfs that this user may look into.\n"},

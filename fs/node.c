@@ -709,6 +709,29 @@ int node_open_fd(struct nodes *t, struct node *n)
     return fd < 0 ? -ESTALE : fd;
 }
 
+void handle_warm(struct nodes *t, struct handle *h, pid_t tid, bool refresh)
+{
+    pthread_mutex_lock(&t->lock);
+    h->warmer = tid;
+    h->refresh = refresh;
+    pthread_mutex_unlock(&t->lock);
+}
+
+struct warmth node_warmth(struct nodes *t, const struct node *control,
+                          pid_t tid)
+{
+    struct warmth warmth = {0};
+
+    if (!control)
+        return warmth;
+    pthread_mutex_lock(&t->lock);
+    for (const struct handle *h = control->handles; h; h = h->next)
+        if (h->warmer && h->warmer == tid)
+            warmth = (struct warmth){.warms = true, .refresh = h->refresh};
+    pthread_mutex_unlock(&t->lock);
+    return warmth;
+}
+
 bool node_keep_cache(struct nodes *t, struct node *n, const struct stat *st,
                      int64_t now_ns)
 {

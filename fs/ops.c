@@ -191,7 +191,7 @@ static void op_getattr(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
         fuse_reply_err(req, -rc);
     else if (n->kind == NODE_TEXT && timeout == 0 &&
              fs->options->size == OCR_SIZE_WAIT && !reading_refused(fs, req, n))
-        park_request(fs, req, n, NULL);
+        park_request(fs, req, n, NULL, (struct warmth){0});
     else
         fuse_reply_attr(req, &st, timeout);
     node_unref(&fs->nodes, n);
@@ -346,6 +346,49 @@ static void op_readdirplus(fuse_req_t req, fuse_ino_t id, size_t size,
     dir_read(fs_of(req), req, handle_of(fi), size, off, true);
 }
 
+/* True once the engine has said which version it is; else *rc. */
+static bool knows_version(struct ocr_fs *fs, int *rc)
+{
+    enum {
+        PATIENCE_MS = 100
+    };
+    struct ocr_err err = OCR_ERR_INIT;
+
+    *rc = 0;
+    if (!*atomic_load(&fs->stats.fingerprint))
+        *rc = ocr_fs_wait_ready(fs, PATIENCE_MS, &err);
+    if (*rc)
+        *rc = *rc == -ETIMEDOUT ? -EAGAIN : -EIO;
+    return !*rc;
+}
+
+static void op_ioctl(fuse_req_t req, fuse_ino_t id, unsigned command, void *arg,
+                     struct fuse_file_info *fi, unsigned flags, const void *in,
+                     size_t in_size, size_t out_size)
+{
+    struct ocr_fs *fs = fs_of(req);
+    struct handle *h = handle_of(fi);
+    uint32_t how = 0;
+    int rc = 0;
+
+    (void)id;
+    (void)arg;
+    (void)out_size;
+    if (!(flags & FUSE_IOCTL_DIR) || h->node != fs->control ||
+        command != OCR_WARM_IOCTL || in_size != sizeof how) {
+        fuse_reply_err(req, ENOTTY);
+        return;
+    }
+    memcpy(&how, in, sizeof how);
+    if (!(how & OCR_WARM_REFRESH) || knows_version(fs, &rc))
+        handle_warm(&fs->nodes, h, fuse_req_ctx(req)->pid,
+                    how & OCR_WARM_REFRESH);
+    if (rc)
+        fuse_reply_err(req, -rc);
+    else
+        fuse_reply_ioctl(req, 0, NULL, 0);
+}
+
 /* Left out on purpose: getxattr and listxattr (B13), flush, access, locks,
  * lseek (B14), and everything that writes: the kernel answers EROFS. */
 static const struct fuse_lowlevel_ops operations = {
@@ -363,6 +406,7 @@ static const struct fuse_lowlevel_ops operations = {
     .readdirplus = op_readdirplus,
     .releasedir = op_release,
     .statfs = op_statfs,
+    .ioctl = op_ioctl,
 };
 
 const struct fuse_lowlevel_ops *ocr_fs_operations(void)

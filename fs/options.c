@@ -52,6 +52,7 @@ static int check_lang(const char *text, struct ocr_err *err);
 static int check_device(const char *text, struct ocr_err *err);
 static int check_suffix(const char *text, struct ocr_err *err);
 static int check_control(const char *text, struct ocr_err *err);
+static int check_prefetch(const char *text, struct ocr_err *err);
 
 enum {
     TEXTS = OCR_FOR_MOUNT | OCR_FOR_READ,
@@ -95,6 +96,10 @@ static const struct option table[] = {
      "the engine ends after so long without work", NULL},
     {"jobs", COUNT, AT(jobs), "0", TEXTS, NULL, "N",
      "pages in the engine at most (0: as many as it offers)", NULL},
+    {"prefetch", TEXT, AT(prefetch), "auto", OCR_FOR_MOUNT, NULL, "N",
+     "pages read ahead of a program that opens one text after the other: auto "
+     "(as many as the engine takes), off, or at most N",
+     check_prefetch},
     {"partial", FLAG, AT(partial), "no", TEXTS, NULL, NULL,
      "read what a truncated image has; not cached", NULL},
 
@@ -280,6 +285,18 @@ static int check_control(const char *text, struct ocr_err *err)
         !strcmp(text, "..") || strlen(text) > 255)
         return ocr_err_set(err, -EINVAL, "'%s' is no name for a folder", text);
     return 0;
+}
+
+static int check_prefetch(const char *text, struct ocr_err *err)
+{
+    unsigned n;
+
+    if (!strcmp(text, "auto") || !strcmp(text, "off"))
+        return 0;
+    if (!parse_count(text, &n, NULL) && n >= 1 && n <= 65536)
+        return 0;
+    return ocr_err_set(
+        err, -EINVAL, "'%s' is neither auto nor off nor a number from 1", text);
 }
 
 char *ocr_home_folder(void)

@@ -51,6 +51,8 @@ struct ocr_options {
     unsigned jobs;          /* pages in the engine at most; 0: its capacity */
     bool partial;           /* serve what a truncated image has, uncached */
 
+    char *prefetch; /* auto, off, or how many pages at most */
+
     /* Texts */
     char *suffix; /* ".md" */
     enum ocr_size_mode size;

@@ -143,7 +143,7 @@ void park_answer_all(struct ocr_fs *fs, struct reading *r,
 }
 
 void park_request(struct ocr_fs *fs, fuse_req_t req, struct node *n,
-                  const struct fuse_file_info *fi)
+                  const struct fuse_file_info *fi, struct warmth warmth)
 {
     struct park *park = &fs->park;
     struct parked *p = parked_new(fs, req, fi);
@@ -158,7 +158,7 @@ void park_request(struct ocr_fs *fs, fuse_req_t req, struct node *n,
     if (!rc && atomic_load(&park->stopping))
         rc = -ENODEV;
     if (!rc) {
-        r = reading_of_locked(fs, n, &begun);
+        r = reading_of_locked(fs, n, warmth, &begun);
         rc = r ? 0 : -ENOMEM;
     }
     if (!rc) {
@@ -202,9 +202,10 @@ static void end(struct ocr_fs *fs, struct parked *p, int rc)
 
     if (!n)
         return;
-    if (rc == -EINTR)
+    if (rc == -EINTR) {
         stats_interrupted(&fs->stats);
-    else if (rc == -ETIMEDOUT)
+        ahead_interrupted(fs);
+    } else if (rc == -ETIMEDOUT)
         reading_timed_out(fs, n);
     answer(fs, p, n, &(struct outcome){.rc = rc});
     node_unref(&fs->nodes, n);

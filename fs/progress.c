@@ -94,6 +94,49 @@ void ocr_progress_draw(struct ocr_progress *p, size_t done, size_t pages,
     print(line, (size_t)len);
 }
 
+void ocr_progress_text(const struct ocr_progress *p, size_t done, char *out,
+                       size_t size)
+{
+    const double seconds = (double)(ocr_now_ms() - p->begun_ms) / 1000;
+    const size_t left = p->total - done;
+    char speed[48], time[32] = "";
+    double until;
+
+    rate(speed, sizeof speed, done, seconds);
+    if (done && seconds >= 0.5) {
+        until = (double)left * seconds / (double)done;
+        if (until < 120)
+            snprintf(time, sizeof time, ", %.0f s left", until);
+        else if (until < 7200)
+            snprintf(time, sizeof time, ", %.0f min left", until / 60);
+        else
+            snprintf(time, sizeof time, ", %.0f h left", until / 3600);
+    }
+    snprintf(out, size, "%zu/%zu texts%s%s", done, p->total, speed, time);
+}
+
+void ocr_progress_bar(struct ocr_progress *p, size_t done)
+{
+    enum {
+        CELLS = 24
+    };
+    const int64_t now = ocr_now_ms();
+    const size_t full = p->total ? done * CELLS / p->total : CELLS;
+    char line[256], bar[CELLS + 1], text[128];
+    int len;
+
+    if (!p->on || (p->shown && now - p->drawn_ms < EVERY_MS))
+        return;
+    p->drawn_ms = now;
+    p->shown = true;
+    memset(bar, '-', CELLS);
+    memset(bar, '#', full);
+    bar[CELLS] = '\0';
+    ocr_progress_text(p, done, text, sizeof text);
+    len = snprintf(line, sizeof line, "%s[%s] %s\r", clear_line, bar, text);
+    print(line, (size_t)len);
+}
+
 void ocr_progress_clear(struct ocr_progress *p)
 {
     if (p->shown)

@@ -28,6 +28,13 @@ void ocr_progress_init(struct ocr_progress *p, size_t total);
 void ocr_progress_draw(struct ocr_progress *p, size_t done, size_t pages,
                        bool loading);
 
+/* A bar with what ocr_progress_text says. Not more often than every 100 ms. */
+void ocr_progress_bar(struct ocr_progress *p, size_t done);
+
+/* "3/10 texts, 1.2 pages/s, 6 s left", by the speed since the beginning. */
+void ocr_progress_text(const struct ocr_progress *p, size_t done, char *out,
+                       size_t size);
+
 /* Before other output, and at the end. */
 void ocr_progress_clear(struct ocr_progress *p);
 

@@ -17,6 +17,11 @@ enum {
     QUIET_MOST_MS = 3000,
 };
 
+/* How soon to look again at an image that readahead is loading. */
+enum {
+    LOADING_MS = 5
+};
+
 static struct reading *reading_of(struct hash_task *task)
 {
     return (struct reading *)((char *)task - offsetof(struct reading, task));
@@ -44,13 +49,29 @@ static void job_done(struct ocr_waiter *waiter,
                      const struct ocr_result *result);
 static void run(struct hash_task *task);
 
-struct reading *reading_of_locked(struct ocr_fs *fs, struct node *n,
-                                  bool *begun)
+/* Somebody who is in more of a hurry came. */
+static void raise_locked(struct reading *r, enum ocr_priority priority)
 {
+    if (priority <= r->priority)
+        return;
+    r->priority = priority;
+    if (r->stage == READING_POOL)
+        hashpool_raise(&r->fs->pool, &r->task, priority);
+    else if (r->stage == READING_QUEUE)
+        ocr_queue_raise(r->fs->queue, &r->waiter, priority);
+}
+
+struct reading *reading_of_locked(struct ocr_fs *fs, struct node *n,
+                                  struct warmth warmth, bool *begun)
+{
+    const enum ocr_priority priority =
+        warmth.warms ? OCR_PRIORITY_BACKGROUND : OCR_PRIORITY_INTERACTIVE;
     struct reading *r = n->text.reading;
 
-    if (r)
+    if (r) {
+        raise_locked(r, priority);
         return r;
+    }
     r = calloc(1, sizeof *r);
     if (!r)
         return NULL;
@@ -59,6 +80,8 @@ struct reading *reading_of_locked(struct ocr_fs *fs, struct node *n,
     r->task.run = run;
     r->waiter.done = job_done;
     r->fd = -1;
+    r->priority = r->task.priority = priority;
+    r->redo = warmth.refresh;
     r->begun_ms = ocr_now_ms();
     r->refs = 1; /* the pool's */
     r->next = fs->park.readings;
@@ -70,9 +93,24 @@ struct reading *reading_of_locked(struct ocr_fs *fs, struct node *n,
     return r;
 }
 
+static enum ocr_priority priority_of(struct reading *r)
+{
+    enum ocr_priority priority;
+
+    pthread_mutex_lock(&r->fs->park.lock);
+    priority = r->priority;
+    pthread_mutex_unlock(&r->fs->park.lock);
+    return priority;
+}
+
+static void submit(struct reading *r, int64_t due_ms)
+{
+    hashpool_submit(&r->fs->pool, &r->task, due_ms, priority_of(r));
+}
+
 void reading_begin(struct reading *r)
 {
-    hashpool_submit(&r->fs->pool, &r->task, 0, OCR_PRIORITY_INTERACTIVE);
+    submit(r, 0);
 }
 
 void reading_over_locked(struct reading *r)
@@ -202,11 +240,11 @@ void reading_timed_out(struct ocr_fs *fs, struct node *n)
 
 /* True if *o is decided by the cache, an open file, or a recent failure. */
 static bool known(struct ocr_fs *fs, struct node *n,
-                  const struct ocr_job_key *job, struct outcome *o)
+                  const struct ocr_job_key *job, bool redo, struct outcome *o)
 {
-    const struct ocr_maker maker = fs_maker(fs);
+    struct ocr_maker maker = fs_maker(fs);
     struct ocr_cache_key key = {.owner = job->owner};
-    struct text *text = node_open_text(&fs->nodes, n);
+    struct text *text = redo ? NULL : node_open_text(&fs->nodes, n);
     struct ocr_cached cached;
     enum ocr_kind kind;
 
@@ -214,6 +252,7 @@ static bool known(struct ocr_fs *fs, struct node *n,
         *o = (struct outcome){.text = text};
         return true;
     }
+    maker.redo_stale |= redo;
     memcpy(key.digest, job->digest.bytes, sizeof key.digest);
     if (!ocr_cache_get(fs->cache, &key, &maker, &cached)) {
         if (cached.verdict == OCR_KIND_NONE)
@@ -263,17 +302,35 @@ static bool wanted(struct reading *r)
     return yes;
 }
 
+/* An image is never opened twice at a time: on some file systems the second
+ * open waits for the reads of the first, and no signal ends that. */
+static bool is_loading(struct reading *r)
+{
+    bool loading;
+
+    pthread_mutex_lock(&r->fs->park.lock);
+    loading = r->node->text.loading;
+    pthread_mutex_unlock(&r->fs->park.lock);
+    return loading;
+}
+
 /* W8: a file changed in the last two seconds has to stand still for a while
  * first. Other ages are old or nonsense, and never wait; nor does a file that
  * was replaced meanwhile, since nobody writes to it any more. */
+static bool is_young(const struct object *o)
+{
+    const int64_t age_ms =
+        (ocr_wall_ns() - stamp_of(&o->st).mtime_ns) / 1000000;
+
+    return age_ms >= 0 && age_ms < QUIET_AGE_MS && o->st.st_nlink != 0;
+}
+
 static bool still_written(struct reading *r, const struct object *o)
 {
     const struct stamp stamp = stamp_of(&o->st);
-    const int64_t age_ms = (ocr_wall_ns() - stamp.mtime_ns) / 1000000;
     const int64_t now = ocr_now_ms();
 
-    if (age_ms < 0 || age_ms >= QUIET_AGE_MS || o->st.st_nlink == 0 ||
-        now - r->begun_ms >= QUIET_MOST_MS)
+    if (!is_young(o) || now - r->begun_ms >= QUIET_MOST_MS)
         return false;
     if (!r->seen_ms || !stamp_equal(&r->seen, &stamp)) {
         r->seen = stamp;
@@ -286,10 +343,10 @@ static bool still_written(struct reading *r, const struct object *o)
 }
 
 /* Hashes the image and holds the node to what was found. */
-static int load(struct reading *r, int fd, struct object *o, bool keep,
-                struct ocr_content *content, struct ocr_err *err)
+static int load(struct ocr_fs *fs, struct node *n, int fd, struct object *o,
+                bool keep, struct ocr_content *content, struct ocr_job_key *key,
+                struct ocr_err *err)
 {
-    struct ocr_fs *fs = r->fs;
     struct ocr_file_id id;
     int rc = ocr_content_load(content, fd, ocr_cache_secret(fs->cache), keep,
                               &fs->park.stopping, err);
@@ -307,11 +364,11 @@ static int load(struct reading *r, int fd, struct object *o, bool keep,
         stats_cache_trouble(&fs->stats, err);
         ocr_err_clear(err);
     }
-    r->key.digest = content->digest;
-    r->key.owner = owner_of(fs, o->st.st_uid);
-    rc = node_check_version(&fs->nodes, r->node, o);
+    key->digest = content->digest;
+    key->owner = owner_of(fs, o->st.st_uid);
+    rc = node_check_version(&fs->nodes, n, o);
     if (!rc)
-        rc = node_fix(&fs->nodes, r->node, &content->digest);
+        rc = node_fix(&fs->nodes, n, &content->digest);
     if (rc) {
         ocr_content_release(content);
         ocr_err_set(err, rc, "another version of the image");
@@ -324,20 +381,21 @@ static bool join(struct reading *r, struct ocr_content *content,
                  struct ocr_err *err)
 {
     struct ocr_fs *fs = r->fs;
+    enum ocr_priority priority;
     bool follow, joined;
     char *label;
 
     pthread_mutex_lock(&fs->park.lock);
+    priority = r->priority;
     r->stage = READING_JOINING;
     r->refs++; /* the queue's */
     pthread_mutex_unlock(&fs->park.lock);
-    joined = ocr_queue_join_existing(fs->queue, &r->key,
-                                     OCR_PRIORITY_INTERACTIVE, &r->waiter);
+    joined = ocr_queue_join_existing(fs->queue, &r->key, priority, &r->waiter);
     if (!joined && content) {
         label = node_path(&fs->nodes, r->node, 0, &follow);
-        joined = !ocr_queue_join(
-            fs->queue, &r->key, content, ocr_cache_secret(fs->cache),
-            OCR_PRIORITY_INTERACTIVE, label ? label : "?", &r->waiter, err);
+        joined = !ocr_queue_join(fs->queue, &r->key, content,
+                                 ocr_cache_secret(fs->cache), priority,
+                                 label ? label : "?", &r->waiter, err);
         free(label);
     }
     pthread_mutex_lock(&fs->park.lock);
@@ -346,6 +404,8 @@ static bool join(struct reading *r, struct ocr_content *content,
         r->refs--;
     } else if (r->stage == READING_JOINING) { /* not answered meanwhile */
         r->stage = READING_QUEUE;
+        if (r->priority > priority)
+            ocr_queue_raise(fs->queue, &r->waiter, r->priority);
         if (!r->first)
             reading_abandon_locked(r);
     }
@@ -363,7 +423,7 @@ static bool at_hand(struct reading *r, struct outcome *out, struct ocr_err *err,
         return true;
     }
     *step = STEP_ANSWER;
-    return known(r->fs, r->node, &r->key, out);
+    return known(r->fs, r->node, &r->key, r->redo, out);
 }
 
 /* With the image open: its text from what is known, or a place in the queue. */
@@ -389,8 +449,8 @@ static enum step step_open(struct reading *r, int fd, struct object *o,
         keep = true;
     }
     for (;; keep = true) {
-        settled =
-            load(r, fd, o, keep, &content, err) || at_hand(r, out, err, &step);
+        settled = load(fs, r->node, fd, o, keep, &content, &r->key, err) ||
+                  at_hand(r, out, err, &step);
         if (settled || keep)
             break;
     }
@@ -441,6 +501,10 @@ static enum step step(struct reading *r, struct outcome *out)
 
     if (!wanted(r))
         return STEP_QUEUED;
+    if (is_loading(r)) {
+        r->task.due_ms = ocr_now_ms() + LOADING_MS;
+        return STEP_AGAIN;
+    }
     fd = open_image(r, &o);
     if (fd < 0) {
         errno = -fd;
@@ -466,8 +530,7 @@ static void run(struct hash_task *task)
     const enum step next = step(r, &out);
 
     if (next == STEP_AGAIN) {
-        hashpool_submit(&r->fs->pool, task, task->due_ms,
-                        OCR_PRIORITY_INTERACTIVE);
+        submit(r, task->due_ms);
         return;
     }
     if (next == STEP_ANSWER)
@@ -478,6 +541,76 @@ static void run(struct hash_task *task)
         r->fd = ocr_close(r->fd);
     }
     unref(r);
+}
+
+/* ---- readahead -------------------------------------------------------- */
+
+/* A text, or a failure that would come again. */
+static bool settled(struct ocr_fs *fs, const struct ocr_job_key *job)
+{
+    const struct ocr_maker maker = fs_maker(fs);
+    struct ocr_cache_key key = {.owner = job->owner};
+    struct ocr_cached cached;
+
+    memcpy(key.digest, job->digest.bytes, sizeof key.digest);
+    return (!ocr_cache_size(fs->cache, &key, &maker, &cached) &&
+            (cached.stored || cached.verdict != OCR_KIND_NONE)) ||
+           stats_recall(&fs->stats, job) != OCR_KIND_NONE;
+}
+
+static bool join_ahead(struct ocr_fs *fs, struct node *n, int fd,
+                       struct object *o, struct ocr_waiter *waiter)
+{
+    const enum ocr_priority priority = OCR_PRIORITY_READAHEAD;
+    struct ocr_content content = {.fd = -1};
+    struct ocr_err err = OCR_ERR_INIT;
+    struct ocr_job_key key;
+    bool follow, joined = false;
+    char *label;
+
+    if (ask_index(fs, o, fd, &key) == OCR_IDENTITY_EXACT && settled(fs, &key))
+        return false;
+    if (load(fs, n, fd, o, true, &content, &key, &err))
+        return false;
+    if (!settled(fs, &key)) {
+        label = node_path(&fs->nodes, n, 0, &follow);
+        joined = !ocr_queue_join(fs->queue, &key, &content,
+                                 ocr_cache_secret(fs->cache), priority,
+                                 label ? label : "?", waiter, &err);
+        free(label);
+    }
+    ocr_content_release(&content);
+    return joined;
+}
+
+static bool load_ahead(struct ocr_fs *fs, struct node *n,
+                       struct ocr_waiter *waiter)
+{
+    struct object o;
+    const int fd = attr_open(fs, n, true, &o);
+    bool joined;
+
+    if (fd < 0)
+        return false;
+    joined = !node_check_version(&fs->nodes, n, &o) && !is_young(&o) &&
+             join_ahead(fs, n, fd, &o, waiter);
+    close(fd);
+    return joined;
+}
+
+/* With a reading there is no need: somebody was faster. */
+bool reading_ahead(struct ocr_fs *fs, struct node *n, struct ocr_waiter *waiter)
+{
+    bool joined, alone;
+
+    pthread_mutex_lock(&fs->park.lock);
+    alone = n->text.loading = !n->text.reading;
+    pthread_mutex_unlock(&fs->park.lock);
+    joined = alone && load_ahead(fs, n, waiter);
+    pthread_mutex_lock(&fs->park.lock);
+    n->text.loading = false;
+    pthread_mutex_unlock(&fs->park.lock);
+    return joined;
 }
 
 /* ---- the queue's part ------------------------------------------------ */
@@ -638,7 +771,8 @@ void reading_job_reload(void *arg, const struct ocr_job_key *key,
  */
 
 /* Known texts without a copy of the image: true if *o is decided. */
-static bool quick(struct ocr_fs *fs, struct node *n, struct outcome *out)
+static bool quick(struct ocr_fs *fs, struct node *n, bool redo,
+                  struct outcome *out)
 {
     struct ocr_job_key key;
     struct object o;
@@ -649,7 +783,7 @@ static bool quick(struct ocr_fs *fs, struct node *n, struct outcome *out)
     if (!out->rc && !fs->options->verify &&
         ask_index(fs, &o, fd, &key) == OCR_IDENTITY_EXACT) {
         out->rc = node_fix(&fs->nodes, n, &key.digest);
-        decided = !out->rc && known(fs, n, &key, out);
+        decided = !out->rc && known(fs, n, &key, redo, out);
     }
     ocr_close(fd);
     return decided || out->rc;
@@ -668,11 +802,14 @@ bool reading_refused(struct ocr_fs *fs, fuse_req_t req, struct node *n)
 void reading_open(struct ocr_fs *fs, fuse_req_t req, struct node *n,
                   struct fuse_file_info *fi)
 {
+    const struct warmth warmth =
+        node_warmth(&fs->nodes, fs->control, fuse_req_ctx(req)->pid);
     struct outcome out = {0};
-    const bool decided = quick(fs, n, &out);
+    const bool decided = quick(fs, n, warmth.refresh, &out);
 
     stats_opened(&fs->stats, decided);
     if (decided && !out.rc) {
+        ahead_opened(fs, n, true);
         reading_reply(fs, req, n, fi, out.text);
     } else if (decided) {
         fuse_reply_err(req, -out.rc);
@@ -680,7 +817,9 @@ void reading_open(struct ocr_fs *fs, fuse_req_t req, struct node *n,
         stats_refused(&fs->stats);
         fuse_reply_err(req, EACCES);
     } else {
-        park_request(fs, req, n, fi);
+        if (!warmth.warms)
+            ahead_opened(fs, n, false);
+        park_request(fs, req, n, fi, warmth);
     }
     text_unref(out.text);
 }

@@ -562,6 +562,16 @@ void ocr_queue_supply(struct ocr_queue *q, const struct ocr_job_key *key,
     wake(q);
 }
 
+void ocr_queue_raise(struct ocr_queue *q, struct ocr_waiter *waiter,
+                     enum ocr_priority priority)
+{
+    pthread_mutex_lock(&q->lock);
+    if (waiter->job)
+        raise_priority(q, waiter->job, priority);
+    pthread_mutex_unlock(&q->lock);
+    wake(q);
+}
+
 bool ocr_queue_leave(struct ocr_queue *q, struct ocr_waiter *waiter)
 {
     struct ocr_job *job;
