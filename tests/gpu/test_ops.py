@@ -91,10 +91,13 @@ def expect(name, holds, what=""):
 
 
 def compare(name, got, truth, same):
-    """`same`: torch's answer in the dtype under test."""
+    """`same`: torch's answer in the dtype under test. In fp32 both are off by a
+    unit in the last place or less, and by chance one of them by none."""
     mine, theirs = errors(got, truth), errors(same, truth)
+    unit = 2.0 ** -23 if got.dtype == torch.float32 else 0
+    room = (unit, unit * truth.abs().max().item())
     holds = torch.isfinite(got).all().item() and all(
-        m <= 2 * t + 1e-12 for m, t in zip(mine, theirs))
+        m <= 2 * t + 1e-12 + r for m, t, r in zip(mine, theirs, room))
     table.append((name, *mine, *theirs))
     expect(name, holds, f"error {mine} against torch's {theirs}")
 
