@@ -289,7 +289,7 @@ static int check_control(const char *text, struct ocr_err *err)
 
 static int check_prefetch(const char *text, struct ocr_err *err)
 {
-    unsigned n;
+    unsigned n = 0;
 
     if (!strcmp(text, "auto") || !strcmp(text, "off"))
         return 0;
