@@ -193,8 +193,32 @@ static int show_all(const char *control)
     return status;
 }
 
+static int show_one_or_all(const char *point, const char *control)
+{
+    return point ? show(point, control) : show_all(control);
+}
+
+/* Every second, over itself on a terminal, as long as there is something to
+ * show. */
+static int show_for_ever(const char *point, const char *control)
+{
+    static const char clear[] = "\033[H\033[2J";
+    int status;
+
+    do {
+        if (isatty(STDOUT_FILENO))
+            fputs(clear, stdout);
+        status = show_one_or_all(point, control);
+        if (fflush(stdout) || ferror(stdout))
+            return 1; /* the reader of a pipe has gone */
+        sleep(1);
+    } while (status == 0);
+    return status;
+}
+
 int cmd_status(int argc, char **argv)
 {
+    const bool watch = cmd_take("--watch", &argc, argv);
     struct ocr_options options;
     int status;
 
@@ -206,10 +230,10 @@ int cmd_status(int argc, char **argv)
     } else if (!*options.control) {
         ocr_error("without a control folder there is no status");
         status = 2;
-    } else if (argc == 2) {
-        status = show(argv[1], options.control);
+    } else if (watch) {
+        status = show_for_ever(argv[1], options.control);
     } else {
-        status = show_all(options.control);
+        status = show_one_or_all(argv[1], options.control);
     }
     ocr_options_release(&options);
     return status;

@@ -424,26 +424,9 @@ static int warm(const char *folder, bool refresh, const char *control)
     return status;
 }
 
-/* Takes --refresh out of argv. */
-static bool take_refresh(int *argc, char **argv)
-{
-    bool found = false;
-    int kept = 1;
-
-    for (int i = 1; i < *argc; i++) {
-        if (!found && !strcmp(argv[i], "--refresh"))
-            found = true;
-        else
-            argv[kept++] = argv[i];
-    }
-    argv[kept] = NULL;
-    *argc = kept;
-    return found;
-}
-
 int cmd_warm(int argc, char **argv)
 {
-    const bool refresh = take_refresh(&argc, argv);
+    const bool refresh = cmd_take("--refresh", &argc, argv);
     struct ocr_options options;
     int status = 2;
 

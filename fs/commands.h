@@ -7,6 +7,8 @@
 #ifndef OCR_COMMANDS_H
 #define OCR_COMMANDS_H
 
+#include <stdbool.h>
+
 struct ocr_err;
 struct ocr_options;
 
@@ -16,6 +18,10 @@ int cmd_warm(int argc, char **argv);
 int cmd_status(int argc, char **argv);
 int cmd_cache(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
+
+/* Takes a switch that is no option of the table out of argv: true if it was
+ * there. */
+bool cmd_take(const char *word, int *argc, char **argv);
 
 /* Begins every command: defaults, configuration files, then the options in
  * argv, which are taken out (fs/options.h). `command` is an OCR_FOR_*. On

@@ -359,12 +359,30 @@ static json_t *json_errors(const struct figures *f)
     return json_pack("{s:o, s:o}", "count", counts, "last", last);
 }
 
+/* How long opens waited: not summed up, as people read it. */
+static json_t *json_waits(const struct figures *f)
+{
+    json_t *buckets = json_array();
+
+    for (unsigned i = 0; i < LATENCY_BUCKETS; i++) {
+        json_t *bucket = json_pack("{s:I}", "count", (json_int_t)f->latency[i]);
+
+        if (bucket && i < LATENCY_BUCKETS - 1)
+            json_object_set_new(bucket, "up_to_seconds",
+                                json_real(latency_bounds_s[i]));
+        json_array_append_new(buckets, bucket);
+    }
+    return json_pack("{s:I, s:f, s:o}", "count", (json_int_t)f->latency_count,
+                     "seconds", (double)f->latency_sum_ms / 1000, "buckets",
+                     buckets);
+}
+
 static void write_json(struct ocr_fs *fs, const struct figures *f,
                        struct ocr_buf *out)
 {
     json_t *root = json_pack(
         "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:I, s:{s:I, s:I, s:I, "
-        "s:I, s:f}, s:{s:I, s:I}, s:{s:I, s:I, s:I}, s:o}",
+        "s:I, s:f}, s:{s:I, s:I}, s:{s:I, s:I, s:I}, s:o, s:o}",
         "program", OCR_VERSION, "source", json_text(fs->config.source),
         "mountpoint", json_text(fs->config.mountpoint), "recogniser",
         json_text(ocr_options_recogniser(fs->options)), "model",
@@ -377,7 +395,7 @@ static void write_json(struct ocr_fs *fs, const struct figures *f,
         (json_int_t)f->pages_done, "failed", (json_int_t)f->pages_failed,
         "readahead", "started", (json_int_t)f->ahead_started, "used",
         (json_int_t)f->ahead_used, "wasted", (json_int_t)f->ahead_wasted,
-        "errors", json_errors(f));
+        "waits", json_waits(f), "errors", json_errors(f));
     char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
 
     if (text) {

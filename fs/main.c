@@ -53,9 +53,11 @@ static const struct command commands[] = {
      "\n"
      "Exit status: 0 success, 1 some texts failed (each is named, with the\n"
      "reason), 2 wrong use.\n"},
-    {"status", cmd_status, OCR_FOR_STATUS, "[MOUNTPOINT]",
+    {"status", cmd_status, OCR_FOR_STATUS, "[--watch] [MOUNTPOINT]",
      "what mounts are doing: queue, errors, cache, engine",
-     "Without MOUNTPOINT all mounts of ocrfs that this user may look into.\n"},
+     "Without MOUNTPOINT all mounts of ocrfs that this user may look into.\n"
+     "\n"
+     "  --watch  again every second, until Ctrl-C or the end of the mount\n"},
     {"cache", cmd_cache, OCR_FOR_CACHE, "stat|verify|clear [OPTIONS]",
      "look at, check or empty the cache",
      "Mounts may use the cache meanwhile. Exit status: 0 success, 1 damage "
@@ -137,6 +139,22 @@ static bool asks_for(char **argv, const char *short_form, const char *long_form)
         if (!strcmp(argv[i], short_form) || !strcmp(argv[i], long_form))
             return true;
     return false;
+}
+
+bool cmd_take(const char *word, int *argc, char **argv)
+{
+    bool found = false;
+    int kept = 1;
+
+    for (int i = 1; i < *argc; i++) {
+        if (!found && !strcmp(argv[i], word))
+            found = true;
+        else
+            argv[kept++] = argv[i];
+    }
+    argv[kept] = NULL;
+    *argc = kept;
+    return found;
 }
 
 int cmd_options(struct ocr_options *o, unsigned command, int *argc, char **argv)
