@@ -2,8 +2,10 @@
 """`ocrfs warm`: all texts below a folder, behind everybody who waits for one."""
 import os
 import pty
+import shutil
 import sys
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
+import harness
 from harness import *
 
 PAGE = 0.2
@@ -106,6 +108,29 @@ def ctrl_c_keeps_what_is_made_and_says_how_far_it_came():
         check(20 <= made <= before < 60, "%d said, %d made" % (made, before))
         warm(m.path)
         equal(pages(m), 100, "each page was read once")
+
+
+@test
+def refresh_makes_texts_of_another_version_again():
+    newer = os.path.join(os.environ["OCRFS_TEST_DIR"], "newer")
+    os.mkdir(newer)
+    shutil.copy(OCRFS, newer)
+    engine = read_file(os.path.join(os.path.dirname(OCRFS), "ocrfs-engine"))
+    equal(engine.count(b"null 1\0"), 1, "versions in the engine")
+    path = os.path.join(newer, "ocrfs-engine")
+    write_file(path, engine.replace(b"null 1\0", b"null 2\0"))
+    os.chmod(path, 0o755)
+    with Mount(engine="null") as m:
+        fill(m, 6)
+        warm(m.path)
+    harness.OCRFS = os.path.join(newer, "ocrfs")
+    with Mount(engine="null", source=m.source, cache=m.cache) as m:
+        warm(m.path)
+        equal(pages(m), 0, "pages of the old version read again")
+        warm("--refresh", m.path)
+        equal(pages(m), 6, "pages made by the new version")
+        warm("--refresh", m.path)
+        equal(pages(m), 6, "pages, second time")
 
 
 @test
