@@ -556,6 +556,10 @@ static void *work(void *arg)
         node_unref(&fs->nodes, n);
     }
     listings_clear(fs, &listings);
+    pthread_mutex_lock(&fs->ahead.lock);
+    fs->ahead.over = true;
+    pthread_cond_signal(&fs->ahead.wake);
+    pthread_mutex_unlock(&fs->ahead.lock);
     return NULL;
 }
 
@@ -629,12 +633,19 @@ bool ahead_join(struct ocr_fs *fs, int timeout_ms)
     const int64_t until = ocr_now_ms() + timeout_ms;
     const struct timespec deadline = {until / 1000, until % 1000 * 1000000};
     struct ahead *a = &fs->ahead;
+    bool over;
 
-    if (a->running &&
-        pthread_clockjoin_np(a->thread, NULL, CLOCK_MONOTONIC, &deadline))
-        return false;
-    a->running = false;
-    return true;
+    if (!a->running)
+        return true;
+    pthread_mutex_lock(&a->lock);
+    while (!a->over && !pthread_cond_timedwait(&a->wake, &a->lock, &deadline))
+        continue;
+    over = a->over;
+    pthread_mutex_unlock(&a->lock);
+    if (over)
+        pthread_join(a->thread, NULL);
+    a->running = !over;
+    return over;
 }
 
 void ahead_release(struct ocr_fs *fs)

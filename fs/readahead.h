@@ -49,6 +49,7 @@ struct ahead {
     bool ended; /* a guess did */
     bool interrupted;
     bool stopping;
+    bool over;                      /* the thread did its last */
     unsigned in_flight;             /* guesses that did not end */
     uint64_t started, used, wasted; /* guesses with a job */
 };
