@@ -1,3 +1,4 @@
+#include "tests/lib/skip.h"
 #include "tests/unit/cache_help.h"
 
 static const uint8_t digest1[16] = {1, 2, 3}, digest2[16] = {4, 5, 6};
@@ -448,7 +449,7 @@ static void the_default_folder_is_the_users(void **state)
 
     (void)state;
     if (root && seteuid(65534))
-        skip();
+        SKIP("no other user to be");
     mkdir("/tmp/ocrfs-test-home", 0700);
     setenv("HOME", "/tmp/ocrfs-test-home", 1);
     unsetenv("XDG_CACHE_HOME");

@@ -10,6 +10,7 @@
 #include "engine/gpu/gpu.h"
 #include "kernels/gpu_trouble.h"
 #include "tests/lib/device.h"
+#include "tests/lib/skip.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -248,7 +249,7 @@ static void the_built_plugin_answers(void **state)
     (void)state;
     device_plugin_path(path, sizeof path);
     if (access(path, R_OK))
-        skip(); /* built with CUDA=0 */
+        SKIP("built without the plugin");
     ops = device_load();
     assert_int_equal(ops->abi, OCR_BACKEND_ABI);
     assert_string_equal(ops->name, "cuda");

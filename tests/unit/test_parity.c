@@ -7,6 +7,7 @@
  * largest page to read: for mutants, and by default under a sanitizer. */
 #include "engine/image/resize.h"
 #include "engine/model/model.h"
+#include "tests/lib/skip.h"
 #include "tests/unit/golden.h"
 #include "tests/unit/parity_help.h"
 
@@ -239,21 +240,21 @@ static void pages_have_their_size(void **state)
 static void fp32_ids_are_those_of_transformers(void **state)
 {
     if (!device_is_cpu())
-        skip();
+        SKIP("fp32 is the CPU's");
     EVERY_PAGE(p->right_ids);
 }
 
 static void fp32_logits_are_near_float64(void **state)
 {
     if (!device_is_cpu())
-        skip();
+        SKIP("fp32 is the CPU's");
     EVERY_PAGE(p->logits.all <= 2e-5 && p->logits.worst <= 2e-4);
 }
 
 static void fp32_features_are_near_float64(void **state)
 {
     if (!device_is_cpu())
-        skip();
+        SKIP("fp32 is the CPU's");
     EVERY_PAGE(p->features.all <= 1e-5 && p->features.worst <= 5e-5);
 }
 
