@@ -5,14 +5,13 @@ build/mutants, and shows that a named test fails for each: `make mutants`.
 A fault is a change of one place of one file. A place that is no longer there,
 or a fault that no test sees, ends in an error."""
 import os
-import re
-import shutil
 import subprocess
 import sys
 import time
-from pathlib import Path
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+import faults
+from faults import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 TREE = ROOT / "build/mutants"
 SMALL = "70000"  # pixels of the largest page of tiny-reader that is read
 
@@ -135,23 +134,6 @@ FAULTS = [
 ]
 
 
-def copy_tree():
-    """Tracked and new files; the data by a link. Times are kept, so that only
-    what changed is built again."""
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT,
-                            check=True, capture_output=True, text=True).stdout
-    for name in listed.split("\n"):
-        source, copy = ROOT / name, TREE / name
-        if not source.is_file() or name.startswith("tests/data/"):
-            continue
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        if not copy.exists() or copy.read_bytes() != source.read_bytes():
-            shutil.copy(source, copy)
-    data = TREE / "tests/data"
-    if not data.exists():
-        data.symlink_to(ROOT / "tests/data")
-
-
 def program(test):
     return f"build/opt/tests/unit/test_{test}"
 
@@ -164,52 +146,33 @@ def build(tests):
 
 
 def failing(test):
-    """The first test of the program that fails; None if all pass."""
     arguments = [SMALL] if test == "parity" else []
-    try:
-        out = subprocess.run([program(test), *arguments], cwd=TREE, timeout=120,
-                             capture_output=True, text=True, errors="replace")
-    except subprocess.TimeoutExpired:
-        return "(hangs)"
-    found = re.search(r"^not ok \d+ - (\S+)", out.stdout, re.M)
-    if found:
-        return found[1]
-    return None if out.returncode == 0 else f"(ends with {out.returncode})"
+    return faults.failing([program(test), *arguments], cwd=TREE, timeout=120)
 
 
 def try_fault(fault, file, changes, test):
-    path = TREE / file
-    right = wrong = path.read_text()
-    for old, new in changes:
-        if wrong.count(old) != 1:
-            sys.exit(f"{fault}: its place stands {wrong.count(old)} times in {file}")
-        wrong = wrong.replace(old, new)
-    path.write_text(wrong)
-    try:
+    with faults.put_in(TREE, fault, file, changes):
         build({test})
         return failing(test)
-    finally:
-        path.write_text(right)
 
 
 def main():
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
-    faults = [f for f in FAULTS if wanted in f[0]]
+    chosen = [f for f in FAULTS if wanted in f[0]]
     os.environ.pop("MAKEFLAGS", None)
-    copy_tree()
-    tests = {f[-1] for f in faults}
+    faults.copy_tree(TREE)
+    tests = {f[-1] for f in chosen}
     build(tests)
     for test in sorted(tests):
         if failing(test):
             sys.exit(f"test_{test} fails without a fault")
     unseen, start = 0, time.monotonic()
     print(f"{'fault':46} {'file':24} seen by", flush=True)
-    for fault in faults:
-        test = try_fault(*fault)
-        unseen += test is None
-        seen = f"test_{fault[-1]}: {test}" if test else "NOTHING"
-        print(f"{fault[0]:46} {fault[1]:24} {seen}", flush=True)
-    print(f"{len(faults) - unseen} of {len(faults)} faults are seen "
+    for fault, file, changes, test in chosen:
+        seen = try_fault(fault, file, changes, test)
+        unseen += seen is None
+        faults.report(fault, file, test, seen)
+    print(f"{len(chosen) - unseen} of {len(chosen)} faults are seen "
           f"({time.monotonic() - start:.0f} s)")
     return unseen > 0
 

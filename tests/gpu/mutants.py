@@ -7,13 +7,14 @@ test fails for each.
 
 A place that is no longer there, or a fault that no test sees, is an error."""
 import os
-import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lib"))
+import faults
+from faults import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("BUILD", ROOT / "build/opt")).resolve()
 TREE = ROOT / "build/gpu-mutants"
 
@@ -68,18 +69,6 @@ FAULTS = [
 ]
 
 
-def copy_tree():
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT,
-                            check=True, capture_output=True, text=True).stdout
-    for name in listed.split("\n"):
-        source, copy = ROOT / name, TREE / name
-        if not source.is_file() or name.startswith("tests/data/"):
-            continue
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        if not copy.exists() or copy.read_bytes() != source.read_bytes():
-            shutil.copy(source, copy)
-
-
 def make():
     out = subprocess.run(["make", "-s", "-j2", "CUDA_ARCHS=90a", "build/opt/ocrfs-cuda.so"],
                          cwd=TREE, capture_output=True, text=True)
@@ -89,41 +78,23 @@ def make():
 
 def build(folder):
     os.environ.pop("MAKEFLAGS", None)
-    copy_tree()
+    faults.copy_tree(TREE)
     make()
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(TREE / "build/opt/ocrfs-cuda.so", folder / "right.so")
     for number, (fault, file, changes, _) in enumerate(FAULTS):
-        path = TREE / file
-        right = wrong = path.read_text()
-        for old, new in changes:
-            if wrong.count(old) != 1:
-                sys.exit(f"{fault}: its place stands {wrong.count(old)} times in {file}")
-            wrong = wrong.replace(old, new)
-        path.write_text(wrong)
-        try:
+        with faults.put_in(TREE, fault, file, changes):
             make()
             subprocess.run(["strip", "-o", folder / f"{number}.so",
                             TREE / "build/opt/ocrfs-cuda.so"], check=True)
-        finally:
-            path.write_text(right)
         print(f"{fault}: built", flush=True)
 
 
 def failing(plugin, test):
-    """The first test of the program that fails; None if all pass."""
     env = dict(os.environ, OCRFS_TEST_DEVICE="cuda", OCRFS_TEST_PLUGIN=str(plugin))
     if (BUILD / "lib").is_dir():
         env["LD_LIBRARY_PATH"] = str(BUILD / "lib")
-    try:
-        out = subprocess.run([BUILD / "tests/unit" / f"test_{test}"], cwd=ROOT, env=env,
-                             timeout=20, capture_output=True, text=True, errors="replace")
-    except subprocess.TimeoutExpired:
-        return "(hangs)"
-    found = re.search(r"^not ok \d+ - (\S+)", out.stdout, re.M)
-    if found:
-        return found[1]
-    return None if out.returncode == 0 else f"(ends with {out.returncode})"
+    return faults.failing([BUILD / "tests/unit" / f"test_{test}"], cwd=ROOT, env=env, timeout=20)
 
 
 def run(folder):
@@ -134,8 +105,7 @@ def run(folder):
     for number, (fault, file, _, test) in enumerate(FAULTS):
         seen = failing(folder / f"{number}.so", test)
         unseen += seen is None
-        print(f"{fault:46} {file:24} " + (f"test_{test}: {seen}" if seen else "NOTHING"),
-              flush=True)
+        faults.report(fault, file, test, seen)
     print(f"{len(FAULTS) - unseen} of {len(FAULTS)} faults are seen")
     return unseen > 0
 
