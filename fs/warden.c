@@ -23,6 +23,8 @@ enum {
     WAKE_EVERY_MS = 50,
     GRACE_S = 8,       /* after TERM, INT, a lazy unmount */
     GRACE_LOOP_S = 60, /* after the loop ended by itself */
+    MOMENT_MS = 5,
+    MOMENTS = 100, /* at most, for what the kernel has for us */
 };
 
 /* What the watchdog needs when all else hangs: static, so that it lives as
@@ -129,10 +131,22 @@ static void start_watchdog(int seconds)
 
 /* ---- the thread --------------------------------------------------------- */
 
+/* What the kernel has for us already is answered: a request that nobody takes
+ * before the end fails with "connection aborted". */
+static void serve_pending(const struct ocr_warden *w)
+{
+    struct pollfd device = {.fd = w->device, .events = POLLIN};
+    const struct timespec moment = {.tv_nsec = MOMENT_MS * 1000000};
+
+    for (int i = 0; i < MOMENTS && poll(&device, 1, 0) > 0; i++)
+        clock_nanosleep(CLOCK_MONOTONIC, 0, &moment, NULL);
+}
+
 static void stop(struct ocr_warden *w)
 {
     start_watchdog(GRACE_S);
     ocr_fs_stop(w->fs);
+    serve_pending(w);
     fuse_session_exit(w->session);
 }
 

@@ -260,7 +260,7 @@ def an_image_that_vanishes_during_recognition():
         path = m.add("a.png")
         want = m.read_directly("a.png")
         reader = start("cat", m.text("a.png"))
-        wait_for(lambda: parked(reader.pid), "a waiting reader")
+        wait_for(lambda: m.status()["parked"] == 1, "a waiting reader")
         wait_for(lambda: m.status()["queue"]["running"] > 0, "the job to run", 5)
         os.unlink(path)
         out, _ = reader.communicate(timeout=10)

@@ -265,8 +265,9 @@ def waiting_readers(m, count=3):
     for i in range(count):
         m.add("wait%d.png" % i)
         readers.append(start("cat", m.text("wait%d.png" % i)))
-    for p in readers:
-        wait_for(lambda p=p: parked(p.pid), "a waiting reader")
+    # ocrfs itself says so: a program whose lookup is still on its way to ocrfs
+    # waits in the kernel just as well.
+    wait_for(lambda: m.status()["parked"] == count, "readers to wait")
     return readers
 
 
@@ -363,7 +364,7 @@ def kill_9_leaves_a_dead_mount_that_can_be_cleared():
     told(readers, b"Software caused connection abort")
     fails(errno.ENOTCONN, os.read, open_file, 1)
     fails(errno.ENOTCONN, os.listdir, m.path)
-    fails(errno.ENOTCONN, os.close, open_file)
+    os.close(open_file)
     run("fusermount3", "-u", m.path)
     equal(os.listdir(m.path), [], "the empty mount point")
 
@@ -397,7 +398,7 @@ sys.stdout.buffer.write(os.read(fd, 1 << 20))
     with Mount(engine="null:2s") as m:
         m.add("a.png")
         p = start(sys.executable, "-c", reader, m.text("a.png"))
-        wait_for(lambda: parked(p.pid), "a waiting reader")
+        wait_for(lambda: m.status()["parked"] == 1, "a waiting reader")
         for number in (signal.SIGALRM, signal.SIGWINCH, signal.SIGURG, signal.SIGUSR1,
                        signal.SIGHUP, signal.SIGSTOP, signal.SIGCONT):
             os.kill(p.pid, number)
