@@ -137,7 +137,4 @@ void ocr_options_settings(const struct ocr_options *o, struct ocr_buf *out);
  * commands (OCR_FOR_*), one line each. */
 void ocr_options_help(struct ocr_buf *out, unsigned commands);
 
-/* "64K", "10G", "1048576" -> bytes; -EINVAL. */
-int ocr_parse_size(const char *text, uint64_t *bytes, struct ocr_err *err);
-
 #endif

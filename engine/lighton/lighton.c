@@ -3,6 +3,7 @@
 #include "engine/base/io.h"
 #include "engine/base/log.h"
 #include "engine/base/setting.h"
+#include "engine/base/size.h"
 #include "engine/gpu/gpu.h"
 
 #include <errno.h>
@@ -56,21 +57,6 @@ static int take_number(const char *text, uint32_t least, uint32_t most,
     return 0;
 }
 
-/* "40G", "800M", or bytes. */
-static int take_size(const char *text, uint64_t *out, struct ocr_err *err)
-{
-    static const char units[] = "KMG";
-    char *end;
-    const unsigned long long n = strtoull(text, &end, 10);
-    const char *unit = *end ? strchr(units, *end) : NULL;
-    const int shift = unit ? 10 * (int)(unit - units + 1) : 0;
-
-    if (end == text || (*end && (!unit || end[1])) || n > UINT64_MAX >> shift)
-        return ocr_err_set(err, -EINVAL, "%s is no size (20G, 800M)", text);
-    *out = (uint64_t)n << shift;
-    return 0;
-}
-
 static int take_precision(const char *text, enum ocr_precision *out,
                           struct ocr_err *err)
 {
@@ -98,7 +84,7 @@ static int take_argument(struct arguments *a, char *word, struct ocr_err *err)
     if (!strcmp(word, "slots"))
         return take_number(value, 1, SLOTS_MAX, &a->slots, err);
     if (!strcmp(word, "memory"))
-        return take_size(value, &a->memory, err);
+        return ocr_parse_size(value, &a->memory, err);
     if (!strcmp(word, "max_tokens"))
         return take_number(value, 1, 1 << 20, &a->max_tokens, err);
     if (!strcmp(word, "threads"))

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "engine/base/size.h"
 #include "fs/options.h"
 #include "fs/words.h"
 
