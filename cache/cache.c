@@ -17,14 +17,28 @@ enum {
     HEALS_MAX = 3,    /* a disk that damages it again and again is left alone */
     WAL_PAGES = 1000, /* then the keeper empties the journal */
     WAL_PAGES_MAX = 2000, /* it does not get done while others write */
+    PAGE_BYTES = 4096,
+    EMPTY_MS = 1000, /* on a full disk the journal is emptied so often */
 };
+/* So much must be free to let other processes in again. */
+#define ROOM_BYTES ((uint64_t)256 << 10)
+
+/* The journal is a good part of what the disk has left: while it still fits,
+ * it goes into the database, or texts would find no room because of it. */
+static bool is_tight(const struct ocr_cache *c, int pages)
+{
+    uint64_t free_bytes, total;
+
+    return cache_place_room(&c->place, &free_bytes, &total) &&
+           free_bytes / 4 < (uint64_t)pages * PAGE_BYTES;
+}
 
 /* After each commit of the writer. */
 static int wal_grew(void *arg, sqlite3 *db, const char *name, int pages)
 {
     struct ocr_cache *c = arg;
 
-    if (pages >= WAL_PAGES_MAX || c->room.checkpoint) {
+    if (pages >= WAL_PAGES_MAX || c->room.checkpoint || is_tight(c, pages)) {
         c->room.checkpoint = false;
         sqlite3_wal_checkpoint_v2(db, name, SQLITE_CHECKPOINT_PASSIVE, NULL,
                                   NULL);
@@ -48,11 +62,19 @@ static int cannot_open(struct ocr_cache *c, sqlite3 *db, int rc,
                        sqlite3_errstr(rc));
 }
 
+/* The usual one keeps the index of the journal in a file beside it, which a
+ * full disk has no room for; the other one in memory, and lets nobody else in.
+ */
+static const char *vfs_of(const struct ocr_cache *c)
+{
+    return c->alone ? "unix-excl" : NULL;
+}
+
 static int open_writer(struct ocr_cache *c, const char *path,
                        struct ocr_err *err)
 {
     struct cache_conn *conn = &c->conn[CACHE_WRITE];
-    const int rc = cache_conn_open(conn, path, false);
+    const int rc = cache_conn_open(conn, path, false, vfs_of(c));
 
     if (rc != SQLITE_OK)
         return cannot_open(c, conn->db, rc, err);
@@ -67,7 +89,7 @@ static int open_readers(struct ocr_cache *c, const char *path,
     sqlite3_wal_hook(writer, wal_grew, c);
     for (int i = CACHE_READ; i < CACHE_ROLES; i++) {
         struct cache_conn *conn = &c->conn[i];
-        int rc = cache_conn_open(conn, path, i == CACHE_READ);
+        int rc = cache_conn_open(conn, path, i == CACHE_READ, vfs_of(c));
 
         if (rc == SQLITE_OK)
             rc = cache_conn_prepare(conn);
@@ -77,6 +99,14 @@ static int open_readers(struct ocr_cache *c, const char *path,
     return 0;
 }
 
+static bool is_full(const struct ocr_cache *c)
+{
+    uint64_t free_bytes, total;
+
+    return cache_place_room(&c->place, &free_bytes, &total) &&
+           free_bytes < ROOM_BYTES;
+}
+
 /* Opens the database as it is, or makes it: 0, -EUCLEAN (damaged), ... */
 static int connect_disk(struct ocr_cache *c, struct ocr_err *err)
 {
@@ -84,6 +114,7 @@ static int connect_disk(struct ocr_cache *c, struct ocr_err *err)
     char path[4096];
     int code;
 
+    c->alone = false;
     if (snprintf(path, sizeof path, "%s/%s", c->place.dir, CACHE_FILE) >=
         (int)sizeof path)
         return ocr_err_set(err, -ENAMETOOLONG,
@@ -99,6 +130,10 @@ static int connect_disk(struct ocr_cache *c, struct ocr_err *err)
         if (code == 0)
             return 0;
         disconnect(c);
+        if (code != -EBUSY && code != -EUCLEAN && !c->alone && is_full(c)) {
+            c->alone = true;
+            continue;
+        }
         if (code != -EBUSY)
             break;
         nanosleep(&(struct timespec){.tv_nsec = OPEN_PAUSE_MS * 1000000L},
@@ -238,13 +273,50 @@ int cache_leave(struct ocr_cache *c, struct cache_conn *conn, int rc,
     return code;
 }
 
+/* The disk is full: pages of the journal that have their place in the database
+ * already can go there, and leave theirs to new ones. */
+static bool empty_journal(struct ocr_cache *c)
+{
+    struct cache_conn *conn = cache_enter(c, CACHE_WRITE);
+    bool emptied = false;
+
+    if (!conn)
+        return false;
+    if (ocr_now_ms() - c->room.emptied_ms >= EMPTY_MS) {
+        c->room.emptied_ms = ocr_now_ms();
+        emptied =
+            sqlite3_wal_checkpoint_v2(conn->db, NULL, SQLITE_CHECKPOINT_RESTART,
+                                      NULL, NULL) == SQLITE_OK;
+    }
+    pthread_mutex_unlock(&conn->lock);
+    return emptied;
+}
+
+/* There is room again: other processes may come in. */
+static void let_others_in(struct ocr_cache *c)
+{
+    struct ocr_err why = OCR_ERR_INIT, none = OCR_ERR_INIT;
+
+    for (int i = 0; i < CACHE_ROLES; i++)
+        pthread_mutex_lock(&c->conn[i].lock);
+    if (c->alone && !c->memory) {
+        disconnect(c);
+        if (attach(c, false, &why) && fall_back(c, why.text, &none))
+            ocr_warning("%s: nothing is kept", none.text);
+        c->generation++;
+    }
+    for (int i = CACHE_ROLES - 1; i >= 0; i--)
+        pthread_mutex_unlock(&c->conn[i].lock);
+}
+
 int cache_write(struct ocr_cache *c, cache_job *job, void *arg,
                 const char *doing, struct ocr_err *err)
 {
     struct ocr_err why = OCR_ERR_INIT;
+    bool again = true;
     int code = -EUCLEAN;
 
-    for (int tries = 0; code == -EUCLEAN && tries < 3; tries++) {
+    for (int tries = 0; again && tries < 3; tries++) {
         struct cache_conn *conn = cache_enter(c, CACHE_WRITE);
         int rc;
 
@@ -256,7 +328,10 @@ int cache_write(struct ocr_cache *c, cache_job *job, void *arg,
         if (rc == SQLITE_OK)
             rc = cache_end(conn, job(c, conn, arg));
         code = cache_leave(c, conn, rc, doing, &why);
+        again = code == -EUCLEAN || (code == -ENOSPC && empty_journal(c));
     }
+    if (!code && c->alone && !is_full(c))
+        let_others_in(c);
     return code ? ocr_err_set(err, code, "%s", why.text) : 0;
 }
 

@@ -50,7 +50,9 @@ struct ocr_cache_options {
  * here; if others use the damaged database, texts are kept in memory only
  * (said in the log, and by ocr_cache_path). A database of a newer ocrfs is
  * left alone (-ENOTSUP). On a disk that cannot hold it (-EROFS, -ENOSPC,
- * -EACCES) the caller decides to go on with dir "memory". */
+ * -EACCES) the caller decides to go on with dir "memory". One that is there
+ * opens on a full disk too, without a byte written; until there is room again
+ * no other process gets in then (-EBUSY). */
 int ocr_cache_open(struct ocr_cache **out,
                    const struct ocr_cache_options *options,
                    struct ocr_err *err);

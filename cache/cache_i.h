@@ -94,6 +94,7 @@ struct ocr_cache {
     uint8_t secret[OCR_CACHE_SECRET_BYTES]; /* immutable after open */
     bool has_secret;
     atomic_bool memory;  /* there is no disk (any more) */
+    atomic_bool alone;   /* opened on a full disk: no other process gets in */
     uint64_t generation; /* of the database; any conn lock to read */
     unsigned heals;
     struct cache_conn conn[CACHE_ROLES];
@@ -103,8 +104,9 @@ struct ocr_cache {
     struct {
         int64_t left, measured_ms;
         uint64_t written;
-        bool shrink;     /* give freed pages back to the disk */
-        bool checkpoint; /* behind the next commit */
+        bool shrink;        /* give freed pages back to the disk */
+        bool checkpoint;    /* behind the next commit */
+        int64_t emptied_ms; /* when the journal was, for want of room */
     } room;
     atomic_uint_fast64_t hits, misses, bad_rows;
 };
@@ -134,8 +136,10 @@ int cache_write(struct ocr_cache *c, cache_job *job, void *arg,
 /* Negative errno for SQLite's `rc`; -EUCLEAN: the database is damaged. */
 int cache_errno(sqlite3 *db, int rc);
 
-/* `path` NULL: in memory. SQLite's code; release also after a failure. */
-int cache_conn_open(struct cache_conn *conn, const char *path, bool read_only);
+/* `path` NULL: in memory. vfs: SQLite's name of one, NULL: the usual one.
+ * SQLite's code; release also after a failure. */
+int cache_conn_open(struct cache_conn *conn, const char *path, bool read_only,
+                    const char *vfs);
 int cache_conn_prepare(struct cache_conn *conn);
 void cache_conn_close(struct cache_conn *conn);
 

@@ -92,13 +92,14 @@ static int set_up(struct cache_conn *conn, bool read_only)
     return cache_exec(conn, pragmas);
 }
 
-int cache_conn_open(struct cache_conn *conn, const char *path, bool read_only)
+int cache_conn_open(struct cache_conn *conn, const char *path, bool read_only,
+                    const char *vfs)
 {
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX;
     int rc;
 
     flags |= path ? SQLITE_OPEN_NOFOLLOW : SQLITE_OPEN_MEMORY;
-    rc = sqlite3_open_v2(path ? path : ":memory:", &conn->db, flags, NULL);
+    rc = sqlite3_open_v2(path ? path : ":memory:", &conn->db, flags, vfs);
     return rc == SQLITE_OK ? set_up(conn, read_only) : rc;
 }
 

@@ -94,12 +94,14 @@ int cache_total_get(struct ocr_cache *c, struct cache_conn *conn,
     return good ? SQLITE_OK : rc;
 }
 
-static int set_journal(struct ocr_cache *c, struct cache_conn *conn)
+/* On a full disk an existing database must open without writing. */
+static int set_journal(struct ocr_cache *c, struct cache_conn *conn, bool empty)
 {
     const bool wal =
         !c->memory && c->journal == CACHE_JOURNAL_BY_DISK && !c->place.network;
     int64_t ignored;
-    int rc = cache_exec(conn, "PRAGMA auto_vacuum=INCREMENTAL");
+    int rc =
+        empty ? cache_exec(conn, "PRAGMA auto_vacuum=INCREMENTAL") : SQLITE_OK;
 
     if (rc == SQLITE_OK)
         rc = cache_query(conn->db,
@@ -235,7 +237,7 @@ int cache_schema_open(struct ocr_cache *c, struct cache_conn *conn,
 
     if (code)
         return code;
-    rc = set_journal(c, conn);
+    rc = set_journal(c, conn, empty);
     if (rc == SQLITE_OK && empty)
         rc = create(c, conn);
     if (rc != SQLITE_OK)

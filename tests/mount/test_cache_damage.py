@@ -133,30 +133,44 @@ def the_cache_folder_is_removed():
         all_right(m, names)
 
 
-@test(limit=90)
-def a_full_disk_under_the_cache():
+@contextlib.contextmanager
+def small_disk(size):
+    """A disk of this size with a folder for a cache."""
     if os.geteuid() != 0:
         skip("only root may mount a small disk")
     disk = os.path.join(os.environ["OCRFS_TEST_DIR"], "disk")
     os.mkdir(disk)
-    if run("mount", "-t", "tmpfs", "-o", "size=2m", "none", disk, status=None,
+    if run("mount", "-t", "tmpfs", "-o", "size=" + size, "none", disk, status=None,
            stderr=True)[0] != 0:
         skip("no tmpfs can be mounted here")
     os.mkdir(disk + "/cache", 0o700)
     try:
-        # Young images are entered into the index again whenever they are
-        # hashed; twice as often would fill 2 MiB with the journal alone.
-        with Mount("cache_size=100M", "prefetch=off", cache=disk + "/cache",
-                   allow=["not kept", "full", "space"]) as m:
-            names = add_pictures(m, 60)
+        yield disk
+    finally:
+        run("umount", "-l", disk)
+
+
+def fill_up(disk):
+    """Until not one byte more goes onto it."""
+    with open(disk + "/filler", "ab", buffering=0) as f:
+        with contextlib.suppress(OSError):
+            while True:
+                f.write(bytes(4096))
+
+
+FULL = ["not kept", "full", "space"]
+
+
+@test(limit=90)
+def a_full_disk_under_the_cache():
+    with small_disk("2m") as disk:
+        with Mount("cache_size=100M", cache=disk + "/cache", allow=FULL) as m:
+            names = add_pictures(m, 600)
             all_right(m, names[:20])
-            with open(disk + "/filler", "wb", buffering=0) as f:
-                with contextlib.suppress(OSError):
-                    while True:
-                        f.write(bytes(4096))
+            fill_up(disk)
             all_right(m, names[20:])
             all_right(m, names)
-            said = lines_with(m, "not kept", "full", "space")
+            said = lines_with(m, *FULL)
             equal(len(said), 1, "lines about it: %s" % said)
             os.unlink(disk + "/filler")
             before = pages_read(m)
@@ -168,28 +182,55 @@ def a_full_disk_under_the_cache():
             note("%d of %d pages were read again after the remount" % (
                 pages_read(later), len(names)))
             equal(pages_read(later), 0, "pages read again")
-    finally:
-        run("umount", "-l", disk)
+
+
+@test(limit=90)
+def a_disk_that_stays_full_costs_no_text_that_is_there():
+    with small_disk("4m") as disk:
+        with Mount("cache_size=100M", cache=disk + "/cache", allow=FULL) as m:
+            names = add_pictures(m, 30)
+            all_right(m, names)
+            fill_up(disk)
+        check(os.path.getsize(disk + "/cache/cache.db-wal") > 0, "no journal was left")
+        fill_up(disk)  # what ended with the mount gave some back
+        with Mount("cache_size=100M", cache=disk + "/cache", source=m.source,
+                   allow=FULL) as later:
+            all_right(later, names)
+            equal(pages_read(later), 0, "pages read again")
+            more = add_pictures(later, 5, first=100)
+            all_right(later, more)
+            check(lines_with(later, *FULL), "not said: " + later.log())
+            os.unlink(disk + "/filler")
+            fresh = add_pictures(later, 5, first=200)
+            all_right(later, fresh)
+            # With room again others get in as well.
+            with Mount("cache_size=100M", cache=disk + "/cache", source=m.source) as last:
+                all_right(last, names + fresh)
+                equal(pages_read(last), 0, "pages read again with room")
+
+
+@test(limit=60)
+def a_disk_too_small_for_the_journal():
+    with small_disk("1m") as disk:
+        with Mount("cache_size=100M", cache=disk + "/cache", allow=FULL) as m:
+            names = add_pictures(m, 400)
+            all_right(m, names)
+        with Mount("cache_size=100M", cache=disk + "/cache", source=m.source,
+                   allow=FULL) as later:
+            all_right(later, names)
+            again = pages_read(later)
+            note("%d of %d texts found no room on 1 MiB" % (again, len(names)))
+            check(again < 40, "%d pages read again" % again)
 
 
 @test(limit=60)
 def no_room_from_the_beginning():
-    if os.geteuid() != 0:
-        skip("only root may mount a small disk")
-    disk = os.path.join(os.environ["OCRFS_TEST_DIR"], "disk")
-    os.mkdir(disk)
-    if run("mount", "-t", "tmpfs", "-o", "size=8k", "none", disk, status=None,
-           stderr=True)[0] != 0:
-        skip("no tmpfs can be mounted here")
-    os.mkdir(disk + "/cache", 0o700)
-    try:
+    with small_disk("8k") as disk:
         with Mount("cache_size=100M", cache=disk + "/cache", allow=["."]) as m:
             names = add_pictures(m, 5)
             all_right(m, names)
             all_right(m, names)
             check(lines_with(m, "cache", "not kept"), "not said: " + m.log())
-    finally:
-        run("umount", "-l", disk)
 
 
 @test(limit=60)
