@@ -392,8 +392,14 @@ template <ocr_half H, int G, int RING> struct attender {
     }
 };
 
+/* Blocks of a processor: as many as have room with a ring of so many. */
+__host__ __device__ constexpr int residents(int ring)
+{
+    return ring == 2 ? 1 : 12 / ring;
+}
+
 template <ocr_half H, int G, int RING>
-__global__ void __launch_bounds__(THREADS, 12 / RING)
+__global__ void __launch_bounds__(THREADS, residents(RING))
     attend_splits(struct attend a)
 {
     extern __shared__ __align__(128) char memory[];
@@ -450,24 +456,36 @@ __global__ void __launch_bounds__(DIM) merge_splits(struct attend a)
     a.out[head * DIM + threadIdx.x] = round16<H>(acc * (1 / sum));
 }
 
+template <int G> constexpr size_t attend_shared(int ring)
+{
+    return WARPS * ring * TILE + 2 * sizeof(struct board<G>) +
+           WARPS * sizeof(struct notes<G>);
+}
+
+template <ocr_half H, int G, int RING>
+cudaError_t start_ring(cudaStream_t stream, const struct attend *a)
+{
+    return start(attend_splits<H, G, RING>,
+                 dim3(device_facts()->processors * residents(RING)), THREADS,
+                 WARPS * RING * TILE, stream, true, *a);
+}
+
 template <ocr_half H, int G>
 cudaError_t start_group(cudaStream_t stream, const struct attend *a,
                         unsigned tiles)
 {
-    static_assert(WARPS * 4 * TILE + 2 * sizeof(struct board<G>) +
-                          WARPS * sizeof(struct notes<G>) <=
-                      98 * 1024,
+    static_assert(attend_shared<G>(4) <= 98 * 1024,
                   "what sm_86 and sm_120 have");
-    const unsigned n = device_facts()->processors;
-    const size_t large = WARPS * 6 * TILE + 2 * sizeof(struct board<G>) +
-                         WARPS * sizeof(struct notes<G>) + 1024;
+    static_assert(attend_shared<G>(2) <= CUDA_LEAST_SHARED,
+                  "what every card has");
+    const size_t shared = device_facts()->shared;
 
     /* Few pages: most of an item at once. */
-    if (tiles <= 1 && large <= device_facts()->shared)
-        return start(attend_splits<H, G, 6>, dim3(n * 2), THREADS,
-                     WARPS * 6 * TILE, stream, true, *a);
-    return start(attend_splits<H, G, 4>, dim3(n * 3), THREADS, WARPS * 4 * TILE,
-                 stream, true, *a);
+    if (tiles <= 1 && attend_shared<G>(6) + 1024 <= shared)
+        return start_ring<H, G, 6>(stream, a);
+    if (attend_shared<G>(4) + 1024 <= shared)
+        return start_ring<H, G, 4>(stream, a);
+    return start_ring<H, G, 2>(stream, a);
 }
 
 template <ocr_half H>
@@ -494,9 +512,10 @@ cudaError_t start_half(cudaStream_t stream, const struct attend *a,
 
 template <ocr_half H, int G> cudaError_t prepare_group(void)
 {
-    const cudaError_t rc = prepare(attend_splits<H, G, 6>, WARPS * 6 * TILE);
+    cudaError_t rc = prepare(attend_splits<H, G, 6>, WARPS * 6 * TILE);
 
-    return rc ? rc : prepare(attend_splits<H, G, 4>, WARPS * 4 * TILE);
+    rc = rc ? rc : prepare(attend_splits<H, G, 4>, WARPS * 4 * TILE);
+    return rc ? rc : prepare(attend_splits<H, G, 2>, WARPS * 2 * TILE);
 }
 
 template <ocr_half H> cudaError_t prepare_half(void)

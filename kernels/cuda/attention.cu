@@ -16,11 +16,13 @@ enum {
     KEYS = 64,
 };
 
-/* Vision: q, k, v [heads][patches][64]; everyone sees everyone. */
-struct page_view {
+/* Vision: q, k, v [heads][patches][64]; everyone sees everyone. TILES: of keys
+ * under way; with one, the next is copied when it is done with (sm_75, where
+ * copies are not asynchronous anyway). */
+template <int TILES> struct page_view {
     static constexpr int DIM = CUDA_VISION_DIM;
     static constexpr int MT = 2;
-    static constexpr int STAGES = 3; /* tiles of keys under way */
+    static constexpr int STAGES = TILES;
     static constexpr bool CAUSAL = false;
     uint16_t *out_rows;
     const uint16_t *q_rows, *k_rows, *v_rows;
@@ -337,14 +339,19 @@ template <ocr_half H, typename View> struct attention {
         const uint32_t tiles = (keys + KEYS - 1) / KEYS;
 
         copy_queries();
-        for (uint32_t i = 0; i < STAGES - 1; i++)
+        for (int i = 0; i < STAGES - 1; i++)
             copy_tile(i);
         for (uint32_t tile = 0; tile < tiles; tile++) {
-            copies_wait<STAGES - 2>();
+            if (STAGES == 1) {
+                __syncthreads(); /* done with the one before */
+                copy_tile(tile);
+            }
+            copies_wait<STAGES == 1 ? 0 : STAGES - 2>();
             __syncthreads();
             if (!tile)
                 load_queries();
-            copy_tile(tile + STAGES - 1);
+            if (STAGES > 1)
+                copy_tile(tile + STAGES - 1);
             run_tile(tile);
         }
         copies_wait<0>();
@@ -372,31 +379,56 @@ cudaError_t start_view(cudaStream_t stream, const View &view)
                  view);
 }
 
-/* As many tiles under way as there is room for: 99 KiB on sm_86 and sm_120. */
+template <ocr_half H, typename View> bool fits(void)
+{
+    return attention<H, View>::SHARED + 1024 <= device_facts()->shared;
+}
+
+/* As many tiles under way as there is room for: 99 KiB on sm_86 and sm_120,
+ * 64 on sm_75. */
+template <ocr_half H>
+cudaError_t start_page(cudaStream_t stream, uint16_t *out, const uint16_t *q,
+                       const uint16_t *k, const uint16_t *v, uint32_t patches,
+                       uint32_t heads)
+{
+    if (fits<H, page_view<3>>())
+        return start_view<H>(stream,
+                             page_view<3>{out, q, k, v, patches, heads});
+    return start_view<H>(stream, page_view<1>{out, q, k, v, patches, heads});
+}
+
 template <ocr_half H>
 cudaError_t start_text(cudaStream_t stream, const struct cuda_prefill *p,
                        uint16_t *out, const uint16_t *q)
 {
     static_assert(attention<H, text_view<2>>::SHARED <= 98 * 1024 &&
-                      attention<H, page_view>::SHARED <= 98 * 1024,
+                      attention<H, page_view<3>>::SHARED <= 98 * 1024,
+                  "what sm_86 and sm_120 have");
+    static_assert(attention<H, text_view<1>>::SHARED <= CUDA_LEAST_SHARED &&
+                      attention<H, page_view<1>>::SHARED <= CUDA_LEAST_SHARED,
                   "what every card has");
-    if (attention<H, text_view<3>>::SHARED + 1024 <= device_facts()->shared)
+    if (fits<H, text_view<3>>())
         return start_view<H>(stream,
                              text_view<3>{out, q, *p, p->rows, p->heads});
-    return start_view<H>(stream, text_view<2>{out, q, *p, p->rows, p->heads});
+    if (fits<H, text_view<2>>())
+        return start_view<H>(stream,
+                             text_view<2>{out, q, *p, p->rows, p->heads});
+    return start_view<H>(stream, text_view<1>{out, q, *p, p->rows, p->heads});
+}
+
+template <ocr_half H, typename View> cudaError_t prepare_view(void)
+{
+    return prepare(attend_tiles<H, View>, attention<H, View>::SHARED);
 }
 
 template <ocr_half H> cudaError_t prepare_half(void)
 {
-    cudaError_t rc =
-        prepare(attend_tiles<H, page_view>, attention<H, page_view>::SHARED);
+    cudaError_t rc = prepare_view<H, page_view<3>>();
 
-    rc = rc ? rc
-            : prepare(attend_tiles<H, text_view<3>>,
-                      attention<H, text_view<3>>::SHARED);
-    return rc ? rc
-              : prepare(attend_tiles<H, text_view<2>>,
-                        attention<H, text_view<2>>::SHARED);
+    rc = rc ? rc : prepare_view<H, page_view<1>>();
+    rc = rc ? rc : prepare_view<H, text_view<3>>();
+    rc = rc ? rc : prepare_view<H, text_view<2>>();
+    return rc ? rc : prepare_view<H, text_view<1>>();
 }
 } // namespace
 
@@ -405,13 +437,12 @@ cudaError_t cuda_vision_attention(cudaStream_t stream, enum ocr_half half,
                                   const uint16_t *k, const uint16_t *v,
                                   uint32_t patches, uint32_t heads)
 {
-    const struct page_view view = {out, q, k, v, patches, heads};
-
     if (device_facts()->warpgroups)
         return page_attention_start(stream, half, out, q, k, v, patches, heads);
-
-    return half == OCR_HALF_BF16 ? start_view<OCR_HALF_BF16>(stream, view)
-                                 : start_view<OCR_HALF_FP16>(stream, view);
+    return half == OCR_HALF_BF16
+               ? start_page<OCR_HALF_BF16>(stream, out, q, k, v, patches, heads)
+               : start_page<OCR_HALF_FP16>(stream, out, q, k, v, patches,
+                                           heads);
 }
 
 cudaError_t cuda_prefill_attention(cudaStream_t stream, enum ocr_half half,

@@ -18,6 +18,14 @@ enum {
     WARP = 32
 };
 
+/* sm_75: no bf16, no asynchronous copies, half as deep an mma. The backend
+ * refuses bf16 there, so what would need it is never reached. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#define OCR_TURING 1
+#else
+#define OCR_TURING 0
+#endif
+
 /* Two values as 16-bit ones, `low` in the low half. fp16 stops at its largest
  * number, since a bf16 model may pass it; NaN stays NaN. */
 template <ocr_half H>
@@ -26,11 +34,21 @@ __device__ __forceinline__ uint32_t pack(float low, float high)
     uint32_t r;
 
     if (H == OCR_HALF_BF16) {
+#if OCR_TURING
+        r = 0;
+        __trap();
+#else
         asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+#endif
     } else {
         low = low > 65504 ? 65504 : low < -65504 ? -65504 : low;
         high = high > 65504 ? 65504 : high < -65504 ? -65504 : high;
+#if OCR_TURING
+        const __half2 pair = __floats2half2_rn(low, high);
+        r = *reinterpret_cast<const uint32_t *>(&pair);
+#else
         asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+#endif
     }
     return r;
 }
@@ -53,12 +71,30 @@ template <ocr_half H> __device__ __forceinline__ uint2 pack4(float4 v)
     return make_uint2(pack<H>(v.x, v.y), pack<H>(v.z, v.w));
 }
 
+#if OCR_TURING
+/* c += a b over 8 columns of a, fp16. */
+__device__ __forceinline__ void mma8(float (&c)[4], uint32_t a0, uint32_t a1,
+                                     uint32_t b)
+{
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+                 "{%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a0), "r"(a1), "r"(b));
+}
+#endif
+
 /* c += a b */
 template <ocr_half H>
 __device__ __forceinline__ void mma(float (&c)[4], uint32_t a0, uint32_t a1,
                                     uint32_t a2, uint32_t a3, uint32_t b0,
                                     uint32_t b1)
 {
+#if OCR_TURING
+    if (H == OCR_HALF_BF16)
+        __trap();
+    mma8(c, a0, a1, b0);
+    mma8(c, a2, a3, b1);
+#else
     if (H == OCR_HALF_BF16)
         asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
                      "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -69,6 +105,7 @@ __device__ __forceinline__ void mma(float (&c)[4], uint32_t a0, uint32_t a1,
                      "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+#endif
 }
 
 __device__ __forceinline__ uint32_t shared_address(const void *p)
@@ -99,23 +136,37 @@ __device__ __forceinline__ void load_transposed(uint32_t (&r)[4], uint32_t from)
 __device__ __forceinline__ void copy16(uint32_t to, const void *from,
                                        bool valid)
 {
+#if OCR_TURING
+    const uint4 v = valid ? __ldcg(static_cast<const uint4 *>(from))
+                          : make_uint4(0, 0, 0, 0);
+
+    asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};"
+                 :
+                 : "r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
+#else
     const uint32_t bytes = valid ? 16 : 0;
 
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
                  :
                  : "r"(to), "l"(from), "r"(bytes)
                  : "memory");
+#endif
 }
 
 __device__ __forceinline__ void copies_end_group(void)
 {
+#if !OCR_TURING
     asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
 }
 
 /* Until at most N groups are under way. */
 template <int N> __device__ __forceinline__ void copies_wait(void)
 {
+#if !OCR_TURING
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+#endif
 }
 
 /* Programmatic dependent launch: a kernel starts, as far as there is room,

@@ -6,6 +6,9 @@
 #define OCR_CUDA_LAUNCH_CUH
 #include "kernels/cuda/ops.h"
 
+/* Shared memory that a block can have on every card: sm_75. */
+constexpr size_t CUDA_LEAST_SHARED = 64 * 1024;
+
 struct device_facts {
     unsigned processors;
     size_t shared;    /* bytes a block can have */

@@ -14,13 +14,14 @@ enum {
     THREADS = WARPS * WARP,
     MT = 2,            /* row tiles of a warp */
     GROUP = 32,        /* columns at once: two mma */
-    STAGES = 4,        /* groups under way */
     PIECE = WARP * 16, /* bytes: 16 of each lane */
     STAGE = MT * 2 * PIECE,
-    RING = STAGES * STAGE, /* of a warp */
 };
 
-template <ocr_half H, int NT> struct streamer {
+/* STAGES: groups under way. */
+template <ocr_half H, int NT, int STAGES> struct streamer {
+    static constexpr int RING = STAGES * STAGE; /* of a warp */
+
     static size_t shared(uint32_t k)
     {
         return WARPS * RING + NT * 8 * shared_row_bytes(k);
@@ -171,16 +172,16 @@ template <ocr_half H, int NT> struct streamer {
     }
 };
 
-template <ocr_half H, int NT>
+template <ocr_half H, int NT, int STAGES>
 __global__ void __launch_bounds__(THREADS, 1) stream_head(struct product p)
 {
     extern __shared__ __align__(128) char memory[];
-    streamer<H, NT> s(p, memory);
+    streamer<H, NT, STAGES> s(p, memory);
 
     s.run();
 }
 
-template <ocr_half H, int NT>
+template <ocr_half H, int NT, int STAGES = 4>
 cudaError_t start_tiles(cudaStream_t stream, const struct product *p,
                         unsigned tiles)
 {
@@ -188,39 +189,43 @@ cudaError_t start_tiles(cudaStream_t stream, const struct product *p,
     const unsigned blocks = (units + WARPS - 1) / WARPS;
     const unsigned most = device_facts()->processors;
 
-    return start(stream_head<H, NT>,
+    return start(stream_head<H, NT, STAGES>,
                  dim3(blocks < most ? blocks : most, (tiles + NT - 1) / NT),
-                 THREADS, streamer<H, NT>::shared(p->k), stream, true, *p);
+                 THREADS, streamer<H, NT, STAGES>::shared(p->k), stream, true,
+                 *p);
 }
 
-template <ocr_half H> bool fits(uint32_t k, int nt)
+template <ocr_half H, int NT> bool fits(uint32_t k)
 {
-    return WARPS * RING + nt * 8 * shared_row_bytes(k) + 1024 <=
-           device_facts()->shared;
+    return streamer<H, NT, 4>::shared(k) + 1024 <= device_facts()->shared;
 }
 
-/* As many rows as there is room for; the rest are more blocks. */
+/* As many rows as there is room for; the rest are more blocks. On sm_75 half of
+ * the weights, too. */
 template <ocr_half H>
 cudaError_t start_half(cudaStream_t stream, const struct product *p,
                        unsigned tiles)
 {
-    if (tiles > 4 && fits<H>(p->k, 8))
+    if (tiles > 4 && fits<H, 8>(p->k))
         return start_tiles<H, 8>(stream, p, tiles);
-    if (tiles > 2 && fits<H>(p->k, 4))
+    if (tiles > 2 && fits<H, 4>(p->k))
         return start_tiles<H, 4>(stream, p, tiles);
-    if (tiles > 1 && fits<H>(p->k, 2))
+    if (tiles > 1 && fits<H, 2>(p->k))
         return start_tiles<H, 2>(stream, p, tiles);
-    return start_tiles<H, 1>(stream, p, tiles);
+    if (fits<H, 1>(p->k))
+        return start_tiles<H, 1>(stream, p, tiles);
+    return start_tiles<H, 1, 2>(stream, p, tiles);
 }
 
 template <ocr_half H> cudaError_t prepare_all(void)
 {
     const size_t most = 1 << 20;
-    cudaError_t rc = prepare(stream_head<H, 1>, most);
+    cudaError_t rc = prepare(stream_head<H, 1, 2>, most);
 
-    rc = rc ? rc : prepare(stream_head<H, 2>, most);
-    rc = rc ? rc : prepare(stream_head<H, 4>, most);
-    return rc ? rc : prepare(stream_head<H, 8>, most);
+    rc = rc ? rc : prepare(stream_head<H, 1, 4>, most);
+    rc = rc ? rc : prepare(stream_head<H, 2, 4>, most);
+    rc = rc ? rc : prepare(stream_head<H, 4, 4>, most);
+    return rc ? rc : prepare(stream_head<H, 8, 4>, most);
 }
 } // namespace
 

@@ -402,10 +402,24 @@ cudaError_t start_sized(cudaStream_t stream, struct product *p, unsigned tiles)
                  stream, true, *p);
 }
 
-template <ocr_half H, product_kind KIND, int NT>
-cudaError_t start_tiles(cudaStream_t stream, struct product *p, unsigned tiles)
+/* With the static shared memory and what the driver takes. */
+template <ocr_half H, product_kind KIND, int NT, bool LARGE>
+bool fits(uint32_t k)
 {
-    if (KIND != PRODUCT_ADD && !shares(NT)) {
+    return kernel<H, KIND, NT, LARGE>::shared(k) + 1024 <=
+           device_facts()->shared;
+}
+
+/* Rows that do not go through shared memory; four tiles have room on every
+ * card. */
+template <ocr_half H, product_kind KIND, int NT>
+cudaError_t start_wide(cudaStream_t stream, struct product *p, unsigned tiles)
+{
+    using least = kernel<H, KIND, 4, false>;
+    static_assert(least::STAGES * least::STAGE + 1024 <= CUDA_LEAST_SHARED &&
+                      least::SUMS * WARPS * 16 + 1024 <= CUDA_LEAST_SHARED,
+                  "what every card has");
+    if (KIND != PRODUCT_ADD) {
         const cudaError_t rc = start(norm_batch<H>, dim3(tiles * 2), 4 * WARP,
                                      0, stream, true, *p);
         if (rc)
@@ -413,23 +427,33 @@ cudaError_t start_tiles(cudaStream_t stream, struct product *p, unsigned tiles)
         p->in = p->normed;
         p->rows.early = true;
     }
-    if (kernel<H, KIND, NT, true>::shared(p->k) + 1024 <=
-        device_facts()->shared)
+    if (fits<H, KIND, NT, true>(p->k))
         return start_sized<H, KIND, NT, true>(stream, p, tiles);
-    if (NT == 2 && kernel<H, KIND, NT, false>::shared(p->k) + 1024 >
-                       device_facts()->shared)
+    if (fits<H, KIND, NT, false>(p->k))
+        return start_sized<H, KIND, NT, false>(stream, p, tiles);
+    return start_sized<H, KIND, 4, false>(stream, p, tiles);
+}
+
+template <ocr_half H, product_kind KIND, int NT>
+cudaError_t start_narrow(cudaStream_t stream, struct product *p, unsigned tiles)
+{
+    if (fits<H, KIND, NT, true>(p->k))
+        return start_sized<H, KIND, NT, true>(stream, p, tiles);
+    if (fits<H, KIND, NT, false>(p->k))
+        return start_sized<H, KIND, NT, false>(stream, p, tiles);
+    if (fits<H, KIND, 1, false>(p->k))
         return start_sized<H, KIND, 1, false>(stream, p, tiles);
-    return start_sized<H, KIND, NT, false>(stream, p, tiles);
+    return start_wide<H, KIND, 4>(stream, p, tiles);
 }
 
 template <ocr_half H, product_kind KIND>
 cudaError_t start_kind(cudaStream_t stream, struct product p, unsigned tiles)
 {
-    return tiles <= 1   ? start_tiles<H, KIND, 1>(stream, &p, tiles)
-           : tiles <= 2 ? start_tiles<H, KIND, 2>(stream, &p, tiles)
+    return tiles <= 1   ? start_narrow<H, KIND, 1>(stream, &p, tiles)
+           : tiles <= 2 ? start_narrow<H, KIND, 2>(stream, &p, tiles)
            : tiles <= 4
-               ? start_tiles<H, KIND, 4>(stream, &p, tiles)
-               : start_tiles<H, KIND, most_tiles(KIND)>(stream, &p, tiles);
+               ? start_wide<H, KIND, 4>(stream, &p, tiles)
+               : start_wide<H, KIND, most_tiles(KIND)>(stream, &p, tiles);
 }
 
 template <ocr_half H>
