@@ -10,10 +10,11 @@ PREFIX  ?= /usr/local
 CC      ?= cc
 NVCC    ?= $(shell command -v nvcc)
 # CUDA=0 builds without the GPU plugin. CUDA_ARCHS: the GPUs it gets code for;
-# others make their own from compute_80 when they load it. One is enough for
-# oneself (90a: H100, H200).
+# others make their own from compute_80 (CUDA_PTX) when they load it. One is
+# enough for oneself (90a: H100, H200).
 CUDA    ?= $(if $(NVCC),1,0)
-CUDA_ARCHS ?= 80 86 89 90a 100 120
+CUDA_ARCHS ?= 75 80 86 89 90a 100 120
+CUDA_PTX   ?= 80
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 # SAN=address,undefined or SAN=thread; WERROR=1 (CI); V=1 shows the commands.
 SAN     ?=
@@ -127,7 +128,7 @@ $(OUT)/%.c.o: %.c $(OUT)/flags
 
 # 90a has instructions of its own and needs the long spelling.
 NVCC_FLAGS = -O3 -std=c++17 -I. --compress-mode=size \
-    $(foreach a,$(CUDA_ARCHS),-gencode=arch=compute_$a,code=sm_$a) -gencode=arch=compute_80,code=compute_80 \
+    $(foreach a,$(CUDA_ARCHS),-gencode=arch=compute_$a,code=sm_$a) -gencode=arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX) $(NVCC_DEFINES) \
     -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-Wall,-Wextra
 # Not among the flags that a change of builds everything again: it takes minutes.
 NVCC_WARN = $(and $(call yes,$(WERROR)),-Werror all-warnings -Xcompiler -Werror)

@@ -77,8 +77,12 @@ static const struct option table[] = {
      "most the model may take of a GPU (0: what 64 pages need, at most 90 % of "
      "what is free)",
      NULL},
-    {"precision", WORD, AT(precision), "bf16", MAKING, "bf16|fp16|fp32|int8",
-     NULL, "of the model: int8 reads faster and a little worse", NULL},
+    {"precision", WORD, AT(precision), "auto", MAKING,
+     "auto|bf16|fp16|fp32|int8", NULL,
+     "of the model: auto is bf16, or fp16 on a GPU without it; int8 (CPU) "
+     "reads "
+     "faster and a little worse",
+     NULL},
     {"max_tokens", COUNT, AT(max_tokens), "4096", MAKING, NULL, "N",
      "longest text of a page the model may write", NULL},
     {"temperature", DECIMAL, AT(temperature), "0", MAKING, "0:2", "X",

@@ -41,7 +41,7 @@ struct ocr_options {
     char *model;      /* folder of a model; "" after ocr_options_settle: none */
     bool model_found; /* by settle; false: named, or none */
     char *tables;     /* pipe, html */
-    char *precision;  /* bf16, fp16, fp32, int8 */
+    char *precision;  /* auto, bf16, fp16, fp32, int8 */
     uint64_t gpu_memory;  /* bytes, 0: what the pages need */
     char *patch_multiple; /* 28, 14 */
     unsigned max_tokens;  /* a page */

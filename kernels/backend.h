@@ -203,7 +203,8 @@ struct ocr_backend_ops {
 
     /* Packs or copies the weights of *model, which may be unmapped afterwards,
      * and reserves all memory: *plan tells what that gives. -ENOMEM with the
-     * number of bytes that are missing. May take long. */
+     * number of bytes that are missing; -EOPNOTSUPP if the device cannot do
+     * this precision, but perhaps another. May take long. */
     int (*open)(struct ocr_backend **out,
                 const struct ocr_backend_config *config,
                 const struct ocr_model *model, struct ocr_backend_plan *plan,

@@ -19,8 +19,8 @@ static const struct trouble {
      "libcublasLt.so.13 was not found; install CUDA's cuBLAS (package "
      "libcublas-13-0)"},
     {OCR_GPU_TOO_OLD, ENODEV, false,
-     "this GPU is older than what is supported (compute capability 8.0: A100, "
-     "A10, RTX 30 and later)"},
+     "this GPU is older than what is supported (compute capability 7.5: T4, "
+     "RTX 20 and later)"},
     {OCR_GPU_NO_MEMORY, ENOMEM, false,
      "the GPU has not enough free memory; another program may be using it"},
     {OCR_GPU_OLD_DRIVER, ENODEV, false,

@@ -38,6 +38,7 @@ static const struct {
 
 struct arguments {
     enum ocr_precision precision;
+    bool any_precision;      /* bf16, or what the GPU has instead */
     uint32_t multiple;       /* 0: patch * merge */
     unsigned slots, threads; /* 0: the backend's */
     uint64_t memory;         /* bytes of a GPU; 0: what the slots need */
@@ -57,17 +58,23 @@ static int take_number(const char *text, uint32_t least, uint32_t most,
     return 0;
 }
 
-static int take_precision(const char *text, enum ocr_precision *out,
+static int take_precision(const char *text, struct arguments *a,
                           struct ocr_err *err)
 {
+    a->any_precision = !strcmp(text, "auto");
+    if (a->any_precision) {
+        a->precision = OCR_PRECISION_BF16;
+        return 0;
+    }
     for (size_t i = 0; i < sizeof precisions / sizeof *precisions; i++) {
         if (!strcmp(text, precisions[i].name)) {
-            *out = precisions[i].precision;
+            a->precision = precisions[i].precision;
             return 0;
         }
     }
     return ocr_err_set(err, -EINVAL,
-                       "precision is bf16, fp16, fp32 or int8, not %s", text);
+                       "precision is auto, bf16, fp16, fp32 or int8, not %s",
+                       text);
 }
 
 static int take_argument(struct arguments *a, char *word, struct ocr_err *err)
@@ -78,7 +85,7 @@ static int take_argument(struct arguments *a, char *word, struct ocr_err *err)
         return ocr_err_set(err, -EINVAL, "lighton has no argument %s", word);
     *value++ = '\0';
     if (!strcmp(word, "precision"))
-        return take_precision(value, &a->precision, err);
+        return take_precision(value, a, err);
     if (!strcmp(word, "patch_multiple"))
         return take_number(value, 14, 28, &a->multiple, err);
     if (!strcmp(word, "slots"))
@@ -194,6 +201,12 @@ static int open_gpu(struct ocr_recogniser *r, const char *device,
     r->steps = GPU_STEPS;
     snprintf(r->device, sizeof r->device, "cuda:%d", ocr_gpu_number(device));
     rc = open_backend(r, a, err);
+    if (rc == -EOPNOTSUPP && a->any_precision) {
+        struct arguments other = *a;
+
+        other.precision = r->precision = OCR_PRECISION_FP16;
+        rc = open_backend(r, &other, err);
+    }
     if (!rc)
         ocr_info("reading on %s, %u pages at a time", r->plan.device,
                  r->plan.slots);
@@ -215,6 +228,7 @@ static int open_any(struct ocr_recogniser *r, const struct arguments *a,
         return ocr_err_set(err, why.code, "%s", why.text);
     if (!cpu_only)
         ocr_info("reading on the CPU: %s", why.text);
+    r->precision = a->precision;
     return open_cpu(r, a, err);
 }
 
@@ -223,6 +237,7 @@ static int open_model(struct ocr_recogniser *r,
                       struct ocr_err *err)
 {
     struct arguments a = {.precision = OCR_PRECISION_BF16,
+                          .any_precision = true,
                           .max_tokens = TOKENS_DEFAULT};
     int rc;
 

@@ -8,7 +8,8 @@
 #include <string.h>
 
 enum {
-    OLDEST = 80, /* compute capability */
+    OLDEST = 75, /* compute capability */
+    BF16 = 80,   /* the first with bf16 */
     MIB = 1 << 20,
     RETRIES = 4,
 };
@@ -32,6 +33,11 @@ static int device_number(const char *device)
     return strncmp(device, "cuda:", 5) ? 0 : atoi(device + 5);
 }
 
+static int capability(const struct cudaDeviceProp *card)
+{
+    return card->major * 10 + card->minor;
+}
+
 static int find_card(const char *device, struct cudaDeviceProp *card,
                      struct ocr_err *err)
 {
@@ -44,7 +50,7 @@ static int find_card(const char *device, struct cudaDeviceProp *card,
         code = OCR_GPU_NO_SUCH;
     if (!code)
         code = (int)cudaGetDeviceProperties(card, number);
-    if (!code && card->major * 10 + card->minor < OLDEST)
+    if (!code && capability(card) < OLDEST)
         code = OCR_GPU_TOO_OLD;
     if (!code)
         code = (int)cudaSetDevice(number);
@@ -62,7 +68,8 @@ int cuda_probe(const char *device, char *out, size_t size, struct ocr_err *err)
         return rc;
     code = (int)cudaMemGetInfo(&available, &total);
     if (!code)
-        code = (int)cuda_ops_prepare(OCR_HALF_BF16);
+        code = (int)cuda_ops_prepare(capability(&card) < BF16 ? OCR_HALF_FP16
+                                                              : OCR_HALF_BF16);
     if (code)
         return complain(err, code, card.name);
     snprintf(out, size,
@@ -91,7 +98,7 @@ static struct cuda_shape shape_of(const struct ocr_model *m)
 }
 
 static int take_model(struct ocr_backend *b, const struct ocr_model *m,
-                      struct ocr_err *err)
+                      const struct cudaDeviceProp *card, struct ocr_err *err)
 {
     const struct cuda_shape shape = shape_of(m);
     const char *refusal = cuda_ops_refusal(&shape);
@@ -101,6 +108,12 @@ static int take_model(struct ocr_backend *b, const struct ocr_model *m,
         return ocr_err_set(err, -EINVAL,
                            "a GPU reads with precision=bf16 or fp16; fp32 and "
                            "int8 are for the CPU");
+    if (b->config.precision == OCR_PRECISION_BF16 && capability(card) < BF16)
+        return ocr_err_set(
+            err, -EOPNOTSUPP,
+            "%s cannot compute in bf16 (compute capability %d.%d "
+            "is below 8.0); give precision=fp16",
+            card->name, card->major, card->minor);
     if (refusal)
         return ocr_err_set(err, -EINVAL,
                            "the GPU cannot read with this model: %s", refusal);
@@ -474,10 +487,10 @@ int cuda_open(struct ocr_backend *b, const struct ocr_model *model,
               struct ocr_err *err)
 {
     struct cudaDeviceProp card = {.major = 0};
-    int rc = take_model(b, model, err);
+    int rc = find_card(b->config.device, &card, err);
 
     b->device = device_number(b->config.device);
-    rc = rc ? rc : find_card(b->config.device, &card, err);
+    rc = rc ? rc : take_model(b, model, &card, err);
     rc = rc ? rc : start(b, model, &card, err);
     if (!rc)
         fill_plan(b, &card);

@@ -160,7 +160,7 @@ static const struct {
     const char *words;
 } codes[] = {
     {OCR_GPU_NO_CUBLASLT, -ENODEV, false, "libcublasLt.so.13"},
-    {OCR_GPU_TOO_OLD, -ENODEV, false, "compute capability 8.0"},
+    {OCR_GPU_TOO_OLD, -ENODEV, false, "compute capability 7.5"},
     {2, -ENOMEM, false, "free memory"},
     {35, -ENODEV, false, "580 or later"},
     {46, -ENODEV, false, "another program"},
