@@ -40,8 +40,10 @@ XXHASH  := $(call have,libxxhash)
 # What reading model folders needs; without it the engine has no `lighton`.
 MODEL_PKGS := jansson libxxhash libutf8proc
 MODEL   := $(call have,$(MODEL_PKGS))
+# Without it decode helpers have no filter of system calls.
+SECCOMP := $(call have,libseccomp)
 ALL_CPP := -I. -D_GNU_SOURCE -DHAVE_XXHASH=$(or $(XXHASH),0) \
-           -DHAVE_MODEL=$(or $(MODEL),0) $(CPPFLAGS)
+           -DHAVE_MODEL=$(or $(MODEL),0) -DHAVE_SECCOMP=$(or $(SECCOMP),0) $(CPPFLAGS)
 ALL_C   := -std=c11 -pthread -fPIC $(WARN) $(and $(call yes,$(WERROR)),-Werror) \
            $(or $(MODE),$(HARDEN)) $(CFLAGS)
 ALL_LD  := -pthread -pie $(or $(MODE),-Wl$(comma)-z$(comma)relro$(comma)-z$(comma)now) $(LDFLAGS)
@@ -69,6 +71,7 @@ TESTED  := $(sort $(filter-out fs/main.c engine/server/main.c, \
 
 XXH_LIBS  := $(if $(XXHASH),$(call pkg,--libs libxxhash))
 MODEL_LIBS := $(if $(MODEL),$(call pkg,--libs $(MODEL_PKGS)))
+SECCOMP_LIBS := $(if $(SECCOMP),$(call pkg,--libs libseccomp))
 IMG_LIBS  := -lpng -ljpeg -lz
 FS_PKGS   := fuse3 sqlite3 jansson libxxhash
 TESS_PKGS := tesseract lept
@@ -89,7 +92,7 @@ $(OUT)/ocrfs: $(call obj,$(FS) $(CLIENT))
 	$Q$(CC) $(ALL_LD) $^ $(call pkg,--libs $(FS_PKGS)) -lm $(LDLIBS) -o $@
 $(OUT)/ocrfs-engine: $(call obj,$(SERVER))
 	@echo "  LD    $@"
-	$Q$(CC) $(ALL_LD) $^ $(IMG_LIBS) $(XXH_LIBS) $(MODEL_LIBS) -ldl -lm $(LDLIBS) -o $@
+	$Q$(CC) $(ALL_LD) $^ $(IMG_LIBS) $(XXH_LIBS) $(MODEL_LIBS) $(SECCOMP_LIBS) -ldl -lm $(LDLIBS) -o $@
 $(OUT)/ocrfs-tesseract.so: $(call obj,$(PLUGIN))
 	@echo "  LD    $@"
 	$Q$(CC) $(ALL_SO) $^ $(call pkg,--libs $(TESS_PKGS)) -lm $(LDLIBS) -o $@
@@ -104,7 +107,7 @@ $(OUT)/tested.a: $(call obj,$(TESTED))
 	$Q$(RM) $@ && $(AR) rcs $@ $^
 $(UNIT): $(OUT)/%: $(OUT)/%.c.o $(OUT)/tested.a
 	@echo "  LD    $@"
-	$Q$(CC) $(ALL_LD) $^ $(call pkg,--libs cmocka $(FS_PKGS) $(TESS_PKGS) $(MODEL_PKGS)) $(IMG_LIBS) -ldl -lm -o $@
+	$Q$(CC) $(ALL_LD) $^ $(call pkg,--libs cmocka $(FS_PKGS) $(TESS_PKGS) $(MODEL_PKGS)) $(IMG_LIBS) $(SECCOMP_LIBS) -ldl -lm -o $@
 $(TOOLS): $(OUT)/%: $(OUT)/%.c.o
 	@echo "  LD    $@"
 	$Q$(CC) $(ALL_LD) $^ $(call pkg,--libs fuse3) $(TOOL_LIBS) -lm -o $@
@@ -232,7 +235,7 @@ export ARROWS_AWK
 # Debian and Ubuntu. dpkg is asked first: with everything there, neither root
 # nor a network is needed.
 DEPS := gcc libc6-dev pkg-config fuse3 libfuse3-dev libsqlite3-dev libjansson-dev \
-    libxxhash-dev libutf8proc-dev libpng-dev libjpeg-dev zlib1g-dev libtesseract-dev libleptonica-dev \
+    libxxhash-dev libutf8proc-dev libseccomp-dev libpng-dev libjpeg-dev zlib1g-dev libtesseract-dev libleptonica-dev \
     $(addprefix tesseract-ocr-,osd eng deu fra spa ita nld por swe dan)
 DEPS_CHECK := perl python3 libcmocka-dev clang clang-format clang-tidy shellcheck \
     sqlite3 attr acl file git less vim-tiny zip unzip p7zip-full cpio rsync ripgrep \

@@ -1,6 +1,7 @@
 #include "engine/server/child.h"
 
 #include "engine/base/io.h"
+#include "engine/server/sandbox.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,8 +9,10 @@
 #include <signal.h>
 #include <spawn.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -31,7 +34,7 @@ static int set_attributes(posix_spawnattr_t *attributes)
                                                     POSIX_SPAWN_SETPGROUP);
 }
 
-/* Standard error stays, for what a library or sanitizer has to say. */
+/* Standard error stays, for what the loader or a sanitizer has to say. */
 static int set_descriptors(posix_spawn_file_actions_t *actions, int sock)
 {
     int rc = posix_spawn_file_actions_adddup2(actions, sock, OCR_HELPER_SOCKET);
@@ -89,7 +92,7 @@ static int wait_until_ready(struct ocr_child *child, const char *program,
                             int wake, struct ocr_err *err)
 {
     struct ocr_decode_response ready;
-    int fd;
+    int fds[OCR_PACKET_FDS];
 
     switch (ocr_child_wait(child, wake, START_MS)) {
     case OCR_CHILD_WAKE:
@@ -101,10 +104,11 @@ static int wait_until_ready(struct ocr_child *child, const char *program,
     case OCR_CHILD_ANSWER:
         break;
     }
-    if (ocr_packet_receive(child->sock, &ready, sizeof ready, &fd) <= 0)
+    if (ocr_packet_receive(child->sock, &ready, sizeof ready, fds) <= 0)
         return ocr_err_set(err, -EIO,
                            "the decode helper %s ended as it started", program);
-    ocr_close(fd);
+    ocr_packet_close(fds);
+    child->sandbox = ready.sandbox;
     return 0;
 }
 
@@ -129,6 +133,33 @@ int ocr_child_start(struct ocr_child *child, const char *program, int wake,
     if (rc)
         ocr_child_stop(child);
     return rc;
+}
+
+static int64_t cpu_seconds_used(pid_t pid)
+{
+    struct timespec used;
+    clockid_t clock;
+
+    if (clock_getcpuclockid(pid, &clock) || clock_gettime(clock, &used))
+        return 0; /* dead: then it does not matter */
+    return used.tv_sec;
+}
+
+/* Only soft limits, which the helper cannot raise by itself: the next image's
+ * may be higher, and the one on time counts from the start of the process. */
+bool ocr_child_limit(const struct ocr_child *child, uint64_t memory,
+                     unsigned cpu_s)
+{
+    struct rlimit limit;
+
+    if (prlimit(child->pid, RLIMIT_CPU, NULL, &limit) == 0) {
+        limit.rlim_cur = (rlim_t)cpu_seconds_used(child->pid) + 2 + cpu_s;
+        prlimit(child->pid, RLIMIT_CPU, &limit, NULL);
+    }
+    if (OCR_SANITIZED || prlimit(child->pid, RLIMIT_AS, NULL, &limit))
+        return true;
+    limit.rlim_cur = memory;
+    return prlimit(child->pid, RLIMIT_AS, &limit, NULL) == 0;
 }
 
 int ocr_child_stop(struct ocr_child *child)

@@ -13,12 +13,13 @@
 struct ocr_child {
     pid_t pid; /* 0: none */
     int sock;
-    unsigned images; /* sent to it */
+    unsigned images;  /* sent to it */
+    unsigned sandbox; /* OCR_SANDBOX_* that hold in it */
 };
 
 #define OCR_CHILD_INIT                                                         \
     {                                                                          \
-        0, -1, 0                                                               \
+        0, -1, 0, 0                                                            \
     }
 
 enum ocr_child_event {
@@ -31,6 +32,12 @@ enum ocr_child_event {
  * child. -ECANCELED if `wake` became readable meanwhile. */
 int ocr_child_start(struct ocr_child *child, const char *program, int wake,
                     struct ocr_err *err);
+
+/* Allows it `memory` bytes of addresses from now on, and `cpu_s` seconds of
+ * processor time beside what it used. False if whoever started the engine
+ * allowed less memory. */
+bool ocr_child_limit(const struct ocr_child *child, uint64_t memory,
+                     unsigned cpu_s);
 
 /* Waits for an answer, at most timeout_ms. */
 enum ocr_child_event ocr_child_wait(const struct ocr_child *child, int wake,

@@ -1,6 +1,8 @@
 #include "engine/server/child.h"
 
 #include "engine/base/io.h"
+#include "engine/base/log.h"
+#include "engine/server/sandbox.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,6 +14,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,6 +28,7 @@ enum {
     PRIORITIES = OCR_PRIORITY_INTERACTIVE + 1,
     /* A helper killed from outside says nothing about the image: once more. */
     TRIES = 2,
+    CHANNELS_MAX = 3,
 };
 #define MEMORY ((uint64_t)3 << 29)
 
@@ -40,6 +44,7 @@ struct worker {
     struct ocr_child child; /* the thread's */
     struct job *job;        /* in work; guarded by lock */
     bool cancelled;         /* the job in work; guarded by lock */
+    int pixels;             /* of the image in work; the thread's */
 };
 
 struct ocr_decode_pool {
@@ -51,7 +56,7 @@ struct ocr_decode_pool {
 
     pthread_mutex_t lock; /* guards what follows; nothing slow under it */
     pthread_cond_t work;  /* a job waits, or stop */
-    bool stop;
+    bool stop, told;      /* told: what the sandbox lacks */
     struct {
         struct job *first, **last;
     } waiting[PRIORITIES];
@@ -127,25 +132,54 @@ static void count(struct ocr_decode_pool *pool, uint64_t *counter)
     pthread_mutex_unlock(&pool->lock);
 }
 
-/* What an honest helper sends for this task. */
+/* Bytes of the pixels of the largest image that is within the limits. */
+static uint64_t room_for(const struct ocr_decode_task *task)
+{
+    struct rlimit files = {RLIM_INFINITY, RLIM_INFINITY};
+    const uint64_t most = task->limits.pixels < INT64_MAX / CHANNELS_MAX
+                              ? task->limits.pixels * CHANNELS_MAX
+                              : INT64_MAX;
+
+    getrlimit(RLIMIT_FSIZE, &files);
+    return most < files.rlim_cur ? most : files.rlim_cur;
+}
+
+/* Memory for the pixels, which takes none until it is written to and which
+ * nobody can make larger. */
+static int make_room(const struct ocr_decode_task *task)
+{
+    int fd = ocr_memfd("ocrfs-pixels", NULL);
+
+    if (fd >= 0 && (ftruncate(fd, (off_t)room_for(task)) ||
+                    fcntl(fd, F_ADD_SEALS, F_SEAL_GROW)))
+        fd = ocr_close(fd);
+    return fd;
+}
+
+/* What an honest helper says for this task. */
 static bool is_sound(const struct ocr_decode_response *response,
-                     const struct ocr_decode_task *task, int fd)
+                     const struct ocr_decode_task *task)
 {
     const struct ocr_image *image = &response->image;
-    struct stat st;
-    int seals;
 
     if (response->id != task->id || response->kind > OCR_KIND_LAST)
         return false;
     if (response->kind)
-        return fd < 0;
-    if (image->width == 0 || image->height == 0 ||
-        (image->channels != 1 && image->channels != 3) ||
-        (uint64_t)image->width * image->height > task->limits.pixels)
-        return false;
-    seals = fd < 0 ? -1 : fcntl(fd, F_GET_SEALS);
-    return seals >= 0 && (seals & F_SEAL_SHRINK) && (seals & F_SEAL_WRITE) &&
-           fstat(fd, &st) == 0 &&
+        return true;
+    return image->width > 0 && image->height > 0 &&
+           (image->channels == 1 || image->channels == CHANNELS_MAX) &&
+           (uint64_t)image->width * image->height <= task->limits.pixels &&
+           ocr_image_bytes(image) <= room_for(task);
+}
+
+/* Exactly the pixels, and never other ones. False if the helper made them
+ * smaller or still has them mapped. */
+static bool seal(const struct ocr_image *image, int fd)
+{
+    struct stat st;
+
+    return ftruncate(fd, (off_t)ocr_image_bytes(image)) == 0 &&
+           ocr_memfd_seal(fd, NULL) == 0 && fstat(fd, &st) == 0 &&
            (uint64_t)st.st_size == ocr_image_bytes(image);
 }
 
@@ -162,6 +196,28 @@ static void take_pixels(struct ocr_decoded *result,
     }
     result->image = *image;
     result->image.pixels = map;
+}
+
+/* Why a helper is dead that was neither killed from outside nor gave up. */
+static void blame(const struct worker *w, struct ocr_decoded *result, int signo,
+                  int status)
+{
+    result->kind = signo == SIGXCPU ? OCR_KIND_TOO_LARGE : OCR_KIND_CORRUPT;
+    if (signo == SIGXCPU)
+        snprintf(result->sentence, sizeof result->sentence,
+                 "decoding takes more than %u s of processor time",
+                 w->pool->config.cpu_s);
+    else if (signo == SIGSYS)
+        snprintf(result->sentence, sizeof result->sentence,
+                 "the decoder was stopped on this image: it asked the system "
+                 "for what no image needs");
+    else if (signo)
+        snprintf(result->sentence, sizeof result->sentence,
+                 "the decoder crashed on this image (signal %d)", signo);
+    else
+        snprintf(result->sentence, sizeof result->sentence,
+                 "the decoder crashed on this image (status %d)",
+                 WEXITSTATUS(status));
 }
 
 /* True if it was killed from outside. */
@@ -184,18 +240,7 @@ static bool bury(struct worker *w, struct ocr_decoded *result)
         fail(result, OCR_KIND_FAILED, "the decode helper could not answer");
         return false;
     }
-    result->kind = signo == SIGXCPU ? OCR_KIND_TOO_LARGE : OCR_KIND_CORRUPT;
-    if (signo == SIGXCPU)
-        snprintf(result->sentence, sizeof result->sentence,
-                 "decoding takes more than %u s of processor time",
-                 pool->config.cpu_s);
-    else if (signo)
-        snprintf(result->sentence, sizeof result->sentence,
-                 "the decoder crashed on this image (signal %d)", signo);
-    else
-        snprintf(result->sentence, sizeof result->sentence,
-                 "the decoder crashed on this image (status %d)",
-                 WEXITSTATUS(status));
+    blame(w, result, signo, status);
     count(pool, signo == SIGXCPU ? &pool->stats.overrun : &pool->stats.crashed);
     return false;
 }
@@ -205,13 +250,15 @@ static bool receive(struct worker *w, const struct ocr_decode_task *task,
                     struct ocr_decoded *result)
 {
     struct ocr_decode_response response;
-    int fd;
+    int fds[OCR_PACKET_FDS];
     const int rc =
-        ocr_packet_receive(w->child.sock, &response, sizeof response, &fd);
+        ocr_packet_receive(w->child.sock, &response, sizeof response, fds);
 
     if (rc == 0)
         return bury(w, result);
-    if (rc < 0 || !is_sound(&response, task, fd)) {
+    ocr_packet_close(fds); /* an honest one sends none */
+    if (rc < 0 || !is_sound(&response, task) ||
+        (!response.kind && !seal(&response.image, w->pixels))) {
         ocr_child_stop(&w->child);
         count(w->pool, &w->pool->stats.crashed);
         fail(result, OCR_KIND_CORRUPT, "the decoder went wrong on this image");
@@ -219,9 +266,8 @@ static bool receive(struct worker *w, const struct ocr_decode_task *task,
         response.sentence[sizeof response.sentence - 1] = '\0';
         fail(result, response.kind, response.sentence);
     } else {
-        take_pixels(result, &response.image, fd);
+        take_pixels(result, &response.image, w->pixels);
     }
-    ocr_close(fd);
     return false;
 }
 
@@ -254,16 +300,34 @@ static int send_request(struct worker *w, const struct ocr_decode_task *task)
     const struct ocr_decode_config *config = &w->pool->config;
     struct ocr_decode_request request = {.id = task->id,
                                          .size = task->size,
-                                         .memory = config->memory,
+                                         .room = room_for(task),
                                          .page = task->page,
-                                         .cpu_s = config->cpu_s,
                                          .checked = task->check != NULL,
                                          .limits = task->limits};
+    const int fds[OCR_PACKET_FDS] = {task->fd, w->pixels};
 
     if (task->check)
         request.check = *task->check;
+    request.limited = ocr_child_limit(&w->child, config->memory, config->cpu_s);
     w->child.images++;
-    return ocr_packet_send(w->child.sock, &request, sizeof request, task->fd);
+    return ocr_packet_send(w->child.sock, &request, sizeof request, fds,
+                           OCR_PACKET_FDS);
+}
+
+/* Said once: the rest of the protection still holds. */
+static void tell_what_lacks(struct ocr_decode_pool *pool, unsigned sandbox)
+{
+    bool first;
+
+    pthread_mutex_lock(&pool->lock);
+    first = !pool->told;
+    pool->told = true;
+    pool->stats.sandbox = sandbox;
+    pthread_mutex_unlock(&pool->lock);
+    if (first && !OCR_SANITIZED && !(sandbox & OCR_SANDBOX_SECCOMP))
+        ocr_warning("images are decoded without a filter of system calls: %s",
+                    HAVE_SECCOMP ? "this kernel has no seccomp"
+                                 : "built without libseccomp");
 }
 
 static void start(struct worker *w, struct ocr_decoded *result)
@@ -275,6 +339,17 @@ static void start(struct worker *w, struct ocr_decoded *result)
         fail(result, OCR_KIND_CANCELLED, "nobody waited any more");
     else if (rc)
         fail(result, OCR_KIND_FAILED, err.text);
+    else
+        tell_what_lacks(w->pool, w->child.sandbox);
+}
+
+/* A sealed file cannot become shorter than it is now; of another one the
+ * helper makes a copy. */
+static bool is_there(const struct ocr_decode_task *task)
+{
+    struct stat st;
+
+    return fstat(task->fd, &st) == 0 && (uint64_t)st.st_size >= task->size;
 }
 
 /* True if the helper was killed from outside: also while it had nothing to
@@ -282,7 +357,6 @@ static void start(struct worker *w, struct ocr_decoded *result)
 static bool try_once(struct worker *w, const struct ocr_decode_task *task,
                      struct ocr_decoded *result)
 {
-    *result = (struct ocr_decoded){.id = task->id};
     if (!w->child.pid)
         start(w, result);
     if (!w->child.pid)
@@ -308,8 +382,22 @@ static void decode(struct worker *w, const struct ocr_decode_task *task,
 {
     bool again = true;
 
-    for (int i = 0; again && i < TRIES; i++)
+    *result = (struct ocr_decoded){.id = task->id};
+    if (!is_there(task)) {
+        fail(result, OCR_KIND_CHANGING,
+             "the image became shorter while it was read");
+        return;
+    }
+    for (int i = 0; again && i < TRIES; i++) {
+        *result = (struct ocr_decoded){.id = task->id};
+        w->pixels = make_room(task);
+        if (w->pixels < 0) {
+            fail(result, OCR_KIND_FAILED, "the engine is out of memory");
+            return;
+        }
         again = try_once(w, task, result);
+        w->pixels = ocr_close(w->pixels);
+    }
     recycle(w);
 }
 

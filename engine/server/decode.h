@@ -1,9 +1,10 @@
 /* engine/server/decode.h - a pool of processes that decode images.
  *
  * Each helper is `ocrfs-engine --decode-helper`, served by one thread of the
- * pool: it gets the descriptor of an image and returns upright pixels in
- * shared memory. Limits on memory, pixels and time; a helper that crashes or
- * runs over them costs one error and is replaced.
+ * pool: it gets the descriptor of an image and fills shared memory, whose size
+ * is fixed before, with upright pixels. It can do nothing else (sandbox.h).
+ * Limits on memory, pixels and time; a helper that crashes or runs over them
+ * costs one error and is replaced.
  *
  * A helper dies with the engine: the kernel kills it when its thread ends. No
  * other code of the process may wait for children it did not start.
@@ -63,6 +64,7 @@ struct ocr_decode_stats {
     /* Helpers replaced, and why: by the image's fault, for time or memory or
      * hanging, killed from outside, after so many images. */
     uint64_t crashed, overrun, killed, recycled;
+    unsigned sandbox; /* of the latest helper: OCR_SANDBOX_* that hold */
 };
 
 int ocr_decode_open(struct ocr_decode_pool **out,

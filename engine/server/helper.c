@@ -2,6 +2,7 @@
 
 #include "engine/base/io.h"
 #include "engine/content.h"
+#include "engine/server/sandbox.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,63 +13,64 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum {
-    SANITIZED = 1 /* its shadow needs terabytes of address space */
-};
-#else
-enum {
-    SANITIZED = 0
-};
-#endif
 
 enum {
     /* Of 1000: killed long before the engine if memory runs out. */
     OOM_SCORE = 500,
+    /* Standard ones, the socket, image and pixels, and some to spare. */
+    DESCRIPTORS = 16,
 };
 
 /* ---- the process ------------------------------------------------------- */
 
-static void confine(void)
+static void limit(int resource, rlim_t value)
 {
-    const struct rlimit none = {0, 0};
+    const struct rlimit hard = {value, value};
+
+    setrlimit(resource, &hard);
+}
+
+/* Limits on memory and time come from the pool, for each image its own. */
+static void set_limits(void)
+{
+    limit(RLIMIT_CORE, 0);
+    limit(RLIMIT_NPROC, 0);
+    limit(RLIMIT_MEMLOCK, 0);
+    limit(RLIMIT_MSGQUEUE, 0);
+    limit(RLIMIT_NOFILE, DESCRIPTORS);
+    if (!OCR_SANITIZED)
+        limit(RLIMIT_FSIZE, 0); /* does not count for mappings */
+}
+
+/* Until here it was of use to the loader; now it would carry an image's
+ * control characters to a terminal. */
+static void silence(void)
+{
+    const int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+
+    if (null >= 0 && !OCR_SANITIZED)
+        dup2(null, STDERR_FILENO);
+}
+
+/* What holds of the sandbox. */
+static unsigned confine(int sock)
+{
     FILE *f;
 
     /* If the engine died before this line, its end of the socket is closed
      * and the first receive ends this process. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     prctl(PR_SET_NAME, "ocrfs-decode");
-    close_range(OCR_HELPER_SOCKET + 1, ~0u, 0);
     f = fopen("/proc/self/oom_score_adj", "w");
     if (f) {
         fprintf(f, "%d\n", OOM_SCORE);
         fclose(f);
     }
-    setrlimit(RLIMIT_CORE, &none);
-    /* RLIMIT_NOFILE stays: by it the kernel also judges how many descriptors
-     * the user has on their way through sockets, those of the mounts counted,
-     * and would refuse to send the pixels. */
-}
-
-/* Limits for one image. Only soft ones: the next image's may be higher, and
- * the limit on time counts from the start of the process. False if whoever
- * started the engine allowed less memory: then it is no fault of an image. */
-static bool limit(const struct ocr_decode_request *request)
-{
-    struct rlimit memory, cpu;
-    struct rusage used;
-
-    getrusage(RUSAGE_SELF, &used);
-    getrlimit(RLIMIT_CPU, &cpu);
-    cpu.rlim_cur = (rlim_t)(used.ru_utime.tv_sec + used.ru_stime.tv_sec + 2) +
-                   request->cpu_s;
-    setrlimit(RLIMIT_CPU, &cpu);
-    getrlimit(RLIMIT_AS, &memory);
-    memory.rlim_cur = request->memory;
-    return SANITIZED || setrlimit(RLIMIT_AS, &memory) == 0;
+    silence();
+    close_range((unsigned)sock + 1, ~0u, 0);
+    set_limits();
+    return ocr_sandbox_helper(sock);
 }
 
 /* ---- the bytes of the image -------------------------------------------- */
@@ -110,18 +112,12 @@ static void unload(struct bytes *bytes)
 static int load(struct bytes *bytes, int fd, uint64_t size, struct ocr_err *err)
 {
     const bool sealed = is_sealed(fd);
-    struct stat st;
     void *map;
     int rc;
 
     *bytes = (struct bytes){NULL, (size_t)size};
-    if (fstat(fd, &st))
-        return ocr_err_errno(err, "cannot look at the image");
     if (size == 0)
         return 0; /* nothing to map; the decoder says so */
-    if ((uint64_t)st.st_size < size)
-        return ocr_err_kind(err, OCR_KIND_CHANGING,
-                            "the image became shorter while it was read");
     map = mmap(NULL, bytes->len, sealed ? PROT_READ : PROT_READ | PROT_WRITE,
                sealed ? MAP_PRIVATE : MAP_PRIVATE | MAP_ANONYMOUS,
                sealed ? fd : -1, 0);
@@ -157,41 +153,33 @@ static int check(const struct bytes *bytes,
 /* ---- the pixels -------------------------------------------------------- */
 
 struct shared {
-    int fd; /* -1: no pixels yet */
-    void *map;
+    int fd;
+    uint64_t room;
+    void *map; /* NULL: no pixels yet */
     size_t bytes;
 };
 
 static void *share(void *arg, size_t bytes)
 {
     struct shared *shared = arg;
+    void *map;
 
-    shared->fd = ocr_memfd("ocrfs-pixels", NULL);
-    if (shared->fd < 0 || ftruncate(shared->fd, (off_t)bytes))
+    if (bytes > shared->room)
         return NULL;
-    shared->map =
-        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, shared->fd, 0);
-    if (shared->map == MAP_FAILED)
-        shared->map = NULL;
+    map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, shared->fd, 0);
+    if (map == MAP_FAILED)
+        return NULL;
+    shared->map = map;
     shared->bytes = bytes;
-    return shared->map;
+    return map;
 }
 
+/* The pool seals them: nobody may have them mapped any more. */
 static void unmap(struct shared *shared)
 {
     if (shared->map)
         munmap(shared->map, shared->bytes);
     shared->map = NULL;
-}
-
-/* Exactly the pixels, and never other ones. */
-static int seal(struct shared *shared, const struct ocr_image *image,
-                struct ocr_err *err)
-{
-    unmap(shared);
-    if (ftruncate(shared->fd, (off_t)ocr_image_bytes(image)))
-        return ocr_err_errno(err, "cannot cut the pixels to their size");
-    return ocr_memfd_seal(shared->fd, err);
 }
 
 /* ---- requests ---------------------------------------------------------- */
@@ -221,8 +209,6 @@ static int decode(const struct helper *h,
     if (rc == 0)
         rc = h->decode(image, bytes.data, bytes.len, &request->limits, &alloc,
                        err);
-    if (rc == 0)
-        rc = seal(shared, image, err);
     unload(&bytes);
     return rc;
 }
@@ -236,24 +222,22 @@ static enum ocr_kind kind_of(const struct ocr_err *err, bool limited)
 }
 
 static int answer(const struct helper *h,
-                  const struct ocr_decode_request *request, int fd)
+                  const struct ocr_decode_request *request,
+                  const int fds[OCR_PACKET_FDS])
 {
     struct ocr_decode_response response = {.id = request->id};
-    struct shared shared = {.fd = -1};
+    struct shared shared = {.fd = fds[1], .room = request->room};
     struct ocr_err err = OCR_ERR_INIT;
-    const bool limited = limit(request);
-    int rc = decode(h, request, fd, &response.image, &shared, &err);
+    const int rc = decode(h, request, fds[0], &response.image, &shared, &err);
+
     unmap(&shared);
     if (rc) {
-        shared.fd = ocr_close(shared.fd);
-        response.kind = kind_of(&err, limited);
+        response.kind = kind_of(&err, request->limited);
         snprintf(response.sentence, sizeof response.sentence, "%.*s",
                  (int)sizeof response.sentence - 1, err.text);
     }
     response.image.pixels = NULL;
-    rc = ocr_packet_send(h->sock, &response, sizeof response, shared.fd);
-    ocr_close(shared.fd);
-    return rc;
+    return ocr_packet_send(h->sock, &response, sizeof response, NULL, 0);
 }
 
 int ocr_decode_helper_serve(
@@ -263,19 +247,19 @@ int ocr_decode_helper_serve(
                         const struct ocr_image_alloc *alloc,
                         struct ocr_err *err))
 {
-    const struct ocr_decode_response ready = {0};
+    struct ocr_decode_response ready = {0};
     const struct helper h = {sock, decode_image};
     struct ocr_decode_request request;
-    int fd, rc;
+    int fds[OCR_PACKET_FDS], rc;
 
-    confine();
-    rc = ocr_packet_send(sock, &ready, sizeof ready, -1);
+    ready.sandbox = confine(sock);
+    rc = ocr_packet_send(sock, &ready, sizeof ready, NULL, 0);
     while (rc == 0) {
-        rc = ocr_packet_receive(sock, &request, sizeof request, &fd);
+        rc = ocr_packet_receive(sock, &request, sizeof request, fds);
         if (rc <= 0)
             break;
-        rc = answer(&h, &request, fd);
-        ocr_close(fd);
+        rc = answer(&h, &request, fds);
+        ocr_packet_close(fds);
     }
     return rc ? EXIT_FAILURE : EXIT_SUCCESS;
 }

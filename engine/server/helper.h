@@ -4,8 +4,9 @@
  * Both are the same program, so structs travel as they are, one a packet:
  *
  *   helper --> ocr_decode_response, id 0: ready
- *   pool   --> ocr_decode_request + descriptor of the image
- *   helper --> ocr_decode_response [+ sealed memfd of the pixels]   ... again
+ *   pool   --> ocr_decode_request + descriptors of the image and of an empty
+ *              memfd for the pixels, which cannot grow
+ *   helper --> ocr_decode_response                                  ... again
  *
  * The pool believes nothing of what a helper says: it may have been taken over
  * by an image.
@@ -18,14 +19,15 @@
 
 enum {
     OCR_HELPER_SOCKET = 3, /* the descriptor a helper is started with */
+    OCR_PACKET_FDS = 2,    /* at most */
 };
 
 struct ocr_decode_request {
     uint64_t id; /* not 0 */
     uint64_t size;
-    uint64_t memory; /* address space, bytes */
+    uint64_t room; /* bytes for pixels */
     uint32_t page;
-    uint32_t cpu_s;
+    bool limited; /* too little memory is the image's fault, not the system's */
     bool checked; /* check is set */
     struct ocr_image_limits limits;
     struct ocr_open_check check;
@@ -34,16 +36,21 @@ struct ocr_decode_request {
 struct ocr_decode_response {
     uint64_t id;
     uint32_t kind;          /* enum ocr_kind; NONE: pixels in the memfd */
+    uint32_t sandbox;       /* ready: OCR_SANDBOX_* that hold */
     struct ocr_image image; /* without pixels */
     char sentence[256];
 };
 
-/* Sends one packet, with `fd` if >= 0: 0 or a negative errno. Blocks. */
-int ocr_packet_send(int sock, const void *packet, size_t len, int fd);
+/* Sends one packet with `count` descriptors, at most OCR_PACKET_FDS: 0 or a
+ * negative errno. Blocks. */
+int ocr_packet_send(int sock, const void *packet, size_t len, const int *fds,
+                    unsigned count);
 
-/* Takes one packet of exactly `len` bytes: 1, and *fd is -1 or the caller's;
- * 0 if the peer is gone; -EPROTO for anything else. */
-int ocr_packet_receive(int sock, void *packet, size_t len, int *fd);
+/* Takes one packet of exactly `len` bytes: 1, and each of fds is -1 or the
+ * caller's; 0 if the peer is gone; -EPROTO for anything else. */
+int ocr_packet_receive(int sock, void *packet, size_t len,
+                       int fds[OCR_PACKET_FDS]);
+void ocr_packet_close(int fds[OCR_PACKET_FDS]);
 
 /* ocr_decode_helper_main with another decoder, for tests. */
 int ocr_decode_helper_serve(int sock,

@@ -8,11 +8,12 @@
 #include <sys/uio.h>
 
 union control {
-    char room[CMSG_SPACE(sizeof(int))];
+    char room[CMSG_SPACE(sizeof(int) * OCR_PACKET_FDS)];
     struct cmsghdr align;
 };
 
-int ocr_packet_send(int sock, const void *packet, size_t len, int fd)
+int ocr_packet_send(int sock, const void *packet, size_t len, const int *fds,
+                    unsigned count)
 {
     union control control = {{0}};
     struct iovec part = {.iov_len = len};
@@ -20,16 +21,16 @@ int ocr_packet_send(int sock, const void *packet, size_t len, int fd)
 
     /* sendmsg does not write through iov_base. */
     memcpy(&part.iov_base, &packet, sizeof packet);
-    if (fd >= 0) {
+    if (count) {
         struct cmsghdr *c;
 
         msg.msg_control = control.room;
-        msg.msg_controllen = sizeof control.room;
+        msg.msg_controllen = CMSG_SPACE(sizeof *fds * count);
         c = CMSG_FIRSTHDR(&msg);
         c->cmsg_level = SOL_SOCKET;
         c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(sizeof fd);
-        memcpy(CMSG_DATA(c), &fd, sizeof fd);
+        c->cmsg_len = CMSG_LEN(sizeof *fds * count);
+        memcpy(CMSG_DATA(c), fds, sizeof *fds * count);
     }
     while (sendmsg(sock, &msg, MSG_NOSIGNAL) < 0)
         if (errno != EINTR)
@@ -37,18 +38,28 @@ int ocr_packet_send(int sock, const void *packet, size_t len, int fd)
     return 0;
 }
 
-/* There is room for one descriptor: the kernel closes what is beyond it. */
-static int take_descriptor(struct msghdr *msg)
+void ocr_packet_close(int fds[OCR_PACKET_FDS])
 {
-    const struct cmsghdr *c = CMSG_FIRSTHDR(msg);
-    int fd = -1;
-
-    if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
-        memcpy(&fd, CMSG_DATA(c), sizeof fd);
-    return fd;
+    for (unsigned i = 0; i < OCR_PACKET_FDS; i++)
+        fds[i] = ocr_close(fds[i]);
 }
 
-int ocr_packet_receive(int sock, void *packet, size_t len, int *fd)
+/* The kernel closes what there is no room for. */
+static void take_descriptors(struct msghdr *msg, int fds[OCR_PACKET_FDS])
+{
+    const struct cmsghdr *c = CMSG_FIRSTHDR(msg);
+    size_t bytes;
+
+    if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+        return;
+    bytes = c->cmsg_len - CMSG_LEN(0);
+    if (bytes > sizeof *fds * OCR_PACKET_FDS)
+        bytes = sizeof *fds * OCR_PACKET_FDS;
+    memcpy(fds, CMSG_DATA(c), bytes);
+}
+
+int ocr_packet_receive(int sock, void *packet, size_t len,
+                       int fds[OCR_PACKET_FDS])
 {
     union control control = {{0}};
     struct iovec part = {packet, len};
@@ -58,7 +69,8 @@ int ocr_packet_receive(int sock, void *packet, size_t len, int *fd)
                          .msg_controllen = sizeof control.room};
     ssize_t n;
 
-    *fd = -1;
+    for (unsigned i = 0; i < OCR_PACKET_FDS; i++)
+        fds[i] = -1;
     do
         n = recvmsg(sock, &msg, MSG_CMSG_CLOEXEC);
     while (n < 0 && errno == EINTR);
@@ -66,9 +78,9 @@ int ocr_packet_receive(int sock, void *packet, size_t len, int *fd)
         return 0;
     if (n < 0)
         return -EPROTO;
-    *fd = take_descriptor(&msg);
+    take_descriptors(&msg, fds);
     if ((size_t)n != len || (msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC))) {
-        *fd = ocr_close(*fd);
+        ocr_packet_close(fds);
         return -EPROTO;
     }
     return 1;

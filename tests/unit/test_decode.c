@@ -5,6 +5,8 @@
 #include "engine/content.h"
 #include "engine/server/decode.h"
 #include "engine/server/helper.h"
+#include "engine/server/sandbox.h"
+#include "tests/lib/skip.h"
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,29 +17,52 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum {
-    SANITIZED = 1
-};
-#else
-enum {
-    SANITIZED = 0
-};
-#endif
 
 #define FORMATS "tests/data/formats/"
 
 /* ---- the helper's side -------------------------------------------------- */
+
+/* Shared with the helpers, which cannot open anything once they serve. */
+static struct control {
+    atomic_uint gate; /* futex: 0 closed, 1 open */
+    atomic_uint kill; /* 1: the next ONCE kills its helper */
+} * control;
+
+static void share_control(void)
+{
+    const char *path = getenv("OCR_TEST_CONTROL");
+    int fd = path ? open(path, O_RDWR | O_CLOEXEC) : ocr_memfd("control", NULL);
+    char name[64];
+
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, sizeof *control), 0);
+    control =
+        mmap(NULL, sizeof *control, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    assert_ptr_not_equal(control, MAP_FAILED);
+    snprintf(name, sizeof name, "/proc/%d/fd/%d", (int)getpid(), fd);
+    setenv("OCR_TEST_CONTROL", name, 0);
+}
+
+static void wait_at_gate(void)
+{
+    while (!atomic_load(&control->gate))
+        syscall(SYS_futex, &control->gate, FUTEX_WAIT, 0, NULL);
+}
 
 static void spin(void)
 {
@@ -55,14 +80,96 @@ static int succeed(struct ocr_image *out, const uint8_t *data,
     return 0;
 }
 
-static int obey(struct ocr_image *out, const uint8_t *data, size_t len,
-                const struct ocr_image_limits *limits,
-                const struct ocr_image_alloc *alloc, struct ocr_err *err)
+static long try_signal(void)
 {
-    char order[256] = "", path[200];
+    return kill(getppid(), 0);
+}
 
-    if (len)
-        memcpy(order, data, len < 255 ? len : 255);
+static long try_thread_signal(void)
+{
+    return syscall(SYS_tgkill, getppid(), getppid(), 0);
+}
+
+static long try_code(void)
+{
+    return mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC,
+                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED
+               ? -1
+               : 0;
+}
+
+static long try_limit(void)
+{
+    const struct rlimit more = {RLIM_INFINITY, RLIM_INFINITY};
+
+    return setrlimit(RLIMIT_CPU, &more);
+}
+
+/* Tries what it must not be able to do: < 0 with errno if it was refused.
+ * Not called in a helper that lives on in good health. */
+static long try_to(const char *what)
+{
+    static char name[] = "sh";
+    char *const none[] = {name, NULL};
+
+    if (!strcmp(what, "open"))
+        return open("/etc/hostname", O_RDONLY | O_CLOEXEC);
+    if (!strcmp(what, "create"))
+        return open("/tmp/ocrfs-escaped", O_CREAT | O_WRONLY, 0600);
+    if (!strcmp(what, "stat"))
+        return access("/", F_OK);
+    if (!strcmp(what, "unlink"))
+        return unlink("/tmp/ocrfs-nothing");
+    if (!strcmp(what, "read"))
+        return read(STDIN_FILENO, name, 0);
+    if (!strcmp(what, "memfd"))
+        return memfd_create("more", 0);
+    if (!strcmp(what, "signal"))
+        return try_signal();
+    if (!strcmp(what, "thread-signal"))
+        return try_thread_signal();
+    if (!strcmp(what, "code"))
+        return try_code();
+    if (!strcmp(what, "limit"))
+        return try_limit();
+    if (!strcmp(what, "catch"))
+        return signal(SIGXCPU, SIG_IGN) == SIG_ERR ? -1 : 0;
+    if (!strcmp(what, "socket"))
+        return socket(AF_INET, SOCK_STREAM, 0);
+    if (!strcmp(what, "unix"))
+        return socket(AF_UNIX, SOCK_STREAM, 0);
+    if (!strcmp(what, "exec"))
+        return execve("/bin/true", none, none);
+    if (!strcmp(what, "fork"))
+        return fork();
+    if (!strcmp(what, "trace"))
+        return ptrace(PTRACE_ATTACH, getppid(), NULL, NULL);
+    return 0;
+}
+
+/* Gives a picture of 2 x 1: 1 if it was refused, and errno. */
+static int tell_attempt(struct ocr_image *out, const char *what,
+                        const struct ocr_image_alloc *alloc)
+{
+    const long rc = try_to(what);
+    const uint8_t answer[2] = {rc < 0, (uint8_t)errno};
+
+    return succeed(out, answer, alloc);
+}
+
+/* Keeps the pixels mapped behind the pool's back. */
+static int keep_pixels(struct ocr_image *out, const uint8_t *data,
+                       const struct ocr_image_alloc *alloc)
+{
+    const int rc = succeed(out, data, alloc);
+
+    if (mremap(out->pixels, 0, 4096, MREMAP_MAYMOVE) == MAP_FAILED)
+        _exit(9);
+    return rc;
+}
+
+static void misbehave(const char *order)
+{
     if (!strcmp(order, "SEGV")) {
         signal(SIGSEGV, SIG_DFL);
         raise(SIGSEGV);
@@ -70,32 +177,46 @@ static int obey(struct ocr_image *out, const uint8_t *data, size_t len,
         _exit(3);
     } else if (!strcmp(order, "SPIN")) {
         spin();
-    } else if (!strcmp(order, "HANG")) {
-        pause();
-    } else if (!strcmp(order, "KILL")) {
+    } else if (!strcmp(order, "KILL") ||
+               (!strcmp(order, "ONCE") && atomic_exchange(&control->kill, 0))) {
         raise(SIGKILL);
-    } else if (!strcmp(order, "HOG")) {
+    } else if (!strcmp(order, "WAIT")) {
+        wait_at_gate();
+    }
+}
+
+static int obey(struct ocr_image *out, const uint8_t *data, size_t len,
+                const struct ocr_image_limits *limits,
+                const struct ocr_image_alloc *alloc, struct ocr_err *err)
+{
+    char order[64] = "";
+
+    if (len)
+        memcpy(order, data, len < 63 ? len : 63);
+    misbehave(order);
+    if (!strcmp(order, "HOG")) {
         void *much = mmap(NULL, (size_t)2 << 30, PROT_READ,
                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
         return much != MAP_FAILED ? succeed(out, data, alloc)
                                   : ocr_err_set(err, -ENOMEM, "no memory");
-    } else if (!strcmp(order, "LIE")) {
+    }
+    if (!strcmp(order, "LIE")) {
         succeed(out, data, alloc);
         out->width = 3000000000u;
-        out->pixels = NULL;
         return 0;
-    } else if (!strncmp(order, "OK", 2)) {
-        return succeed(out, data, alloc);
-    } else if (sscanf(order, "ONCE %199s", path) == 1) {
-        if (unlink(path) == 0)
-            raise(SIGKILL);
-        return succeed(out, data, alloc);
-    } else if (sscanf(order, "WAIT %199s", path) == 1) {
-        while (access(path, F_OK))
-            usleep(1000);
-        return succeed(out, data, alloc);
     }
+    if (!strcmp(order, "KEEP"))
+        return keep_pixels(out, data, alloc);
+    if (!strcmp(order, "MORE")) /* than there is room for */
+        return alloc->alloc(alloc->arg, (size_t)751 * 1000 * 1000)
+                   ? succeed(out, data, alloc)
+                   : ocr_err_set(err, -ENOMEM, "no memory");
+    if (!strncmp(order, "TRY ", 4))
+        return tell_attempt(out, order + 4, alloc);
+    if (!strncmp(order, "OK", 2) || !strcmp(order, "WAIT") ||
+        !strcmp(order, "ONCE"))
+        return succeed(out, data, alloc);
     return ocr_image_decode(out, data, len, limits, alloc, err);
 }
 
@@ -355,7 +476,8 @@ static void test_a_hanging_decoder_is_ended(void **state)
         open_pool((struct ocr_decode_config){.helpers = 1, .wall_s = 3});
 
     (void)state;
-    assert_int_equal(order(f, "HANG")->kind, OCR_KIND_FAILED);
+    atomic_store(&control->gate, 0);
+    assert_int_equal(order(f, "WAIT")->kind, OCR_KIND_FAILED);
     check_ok(f);
     assert_int_equal(stats_of(f).overrun, 1);
     close_pool(f);
@@ -368,7 +490,7 @@ static void test_memory_is_limited(void **state)
     (void)state;
     /* Sanitizers need terabytes of addresses, so there is no limit then. */
     assert_int_equal(order(f, "HOG")->kind,
-                     SANITIZED ? OCR_KIND_NONE : OCR_KIND_TOO_LARGE);
+                     OCR_SANITIZED ? OCR_KIND_NONE : OCR_KIND_TOO_LARGE);
     check_ok(f);
     close_pool(f);
 }
@@ -376,19 +498,13 @@ static void test_memory_is_limited(void **state)
 /* Nobody's fault: once more, and the second time for good. */
 static void test_killed_from_outside(void **state)
 {
-    char path[] = "/tmp/ocrfs-test-XXXXXX", text[64];
-    const int fd = mkstemp(path);
     struct fixture *f = open_pool((struct ocr_decode_config){.helpers = 1});
-    const struct ocr_decoded *result;
 
     (void)state;
-    assert_true(fd >= 0);
-    close(fd);
-    snprintf(text, sizeof text, "ONCE %s", path);
-    result = order(f, text);
-    assert_int_equal(result->kind, OCR_KIND_NONE);
+    atomic_store(&control->kill, 1);
+    assert_int_equal(order(f, "ONCE")->kind, OCR_KIND_NONE);
     assert_int_equal(stats_of(f).killed, 1);
-    assert_int_equal(access(path, F_OK), -1);
+    assert_int_equal(atomic_load(&control->kill), 0);
     assert_int_equal(order(f, "KILL")->kind, OCR_KIND_FAILED);
     assert_int_equal(stats_of(f).killed, 3);
     check_ok(f);
@@ -416,8 +532,83 @@ static void test_lies_are_not_believed(void **state)
     struct fixture *f = open_pool((struct ocr_decode_config){.helpers = 1});
 
     (void)state;
-    assert_int_not_equal(order(f, "LIE")->kind, OCR_KIND_NONE);
+    assert_int_equal(order(f, "LIE")->kind, OCR_KIND_CORRUPT);
     check_ok(f);
+    assert_int_equal(order(f, "KEEP")->kind, OCR_KIND_CORRUPT);
+    check_ok(f);
+    assert_int_equal(order(f, "MORE")->kind, OCR_KIND_TOO_LARGE);
+    check_ok(f);
+    assert_int_equal(stats_of(f).crashed, 2);
+    close_pool(f);
+}
+
+#define NO_SANDBOX                                                             \
+    (OCR_SANITIZED   ? "a sanitizer reports by what the filter forbids"        \
+     : !HAVE_SECCOMP ? "built without libseccomp"                              \
+                     : NULL)
+
+static void test_the_sandbox_is_whole(void **state)
+{
+    const unsigned least = OCR_SANDBOX_PRIVILEGES | OCR_SANDBOX_SECCOMP;
+    struct fixture *f;
+
+    (void)state;
+    if (NO_SANDBOX)
+        SKIP(NO_SANDBOX);
+    f = open_pool((struct ocr_decode_config){.helpers = 1});
+    check_ok(f);
+    assert_int_equal(stats_of(f).sandbox & least, least);
+    close_pool(f);
+}
+
+static void test_a_helper_opens_nothing(void **state)
+{
+    static const char *const refused[] = {
+        "TRY open", "TRY create", "TRY stat",   "TRY unlink",
+        "TRY read", "TRY memfd",  "TRY signal", "TRY thread-signal",
+        "TRY code", "TRY limit",  "TRY catch"};
+    struct fixture *f;
+
+    (void)state;
+    if (NO_SANDBOX)
+        SKIP(NO_SANDBOX);
+    f = open_pool((struct ocr_decode_config){.helpers = 1});
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        const struct ocr_decoded *result = order(f, refused[i]);
+
+        if (result->kind || !result->image.pixels[0] ||
+            result->image.pixels[1] != EPERM)
+            fail_msg("%s: %s, errno %d", refused[i],
+                     result->kind ? result->sentence : "done",
+                     result->kind ? 0 : result->image.pixels[1]);
+    }
+    assert_int_equal(stats_of(f).crashed, 0);
+    close_pool(f);
+}
+
+static void test_a_helper_that_breaks_out_is_ended(void **state)
+{
+    static const char *const deadly[] = {"TRY socket", "TRY unix", "TRY exec",
+                                         "TRY fork", "TRY trace"};
+    enum {
+        N = sizeof deadly / sizeof *deadly
+    };
+    struct fixture *f;
+
+    (void)state;
+    if (NO_SANDBOX)
+        SKIP(NO_SANDBOX);
+    f = open_pool((struct ocr_decode_config){.helpers = 1});
+    for (int i = 0; i < N; i++) {
+        const struct ocr_decoded *result = order(f, deadly[i]);
+
+        if (result->kind != OCR_KIND_CORRUPT ||
+            !strstr(result->sentence, "asked the system"))
+            fail_msg("%s: %s", deadly[i],
+                     result->kind ? result->sentence : "done");
+        check_ok(f);
+    }
+    assert_int_equal(stats_of(f).crashed, N);
     close_pool(f);
 }
 
@@ -449,39 +640,25 @@ static void test_no_helper_can_be_started(void **state)
     close_pool(f);
 }
 
-/* An image that keeps its helper busy until release_gate. */
+/* An image that keeps its helper busy until open_gate. */
 struct gate {
-    char path[64];
     int fd;
     uint64_t id;
 };
 
 static void close_gate(struct fixture *f, struct gate *gate)
 {
-    char text[80];
-
-    snprintf(gate->path, sizeof gate->path, "/tmp/ocrfs-gate-%d",
-             (int)getpid());
-    unlink(gate->path);
-    snprintf(text, sizeof text, "WAIT %s", gate->path);
-    gate->fd = memfd_of(text, strlen(text));
-    gate->id = submit(f, gate->fd, strlen(text), OCR_PRIORITY_INTERACTIVE);
+    atomic_store(&control->gate, 0);
+    gate->fd = memfd_of("WAIT", 4);
+    gate->id = submit(f, gate->fd, 4, OCR_PRIORITY_INTERACTIVE);
     while (stats_of(f).running == 0)
         usleep(1000);
 }
 
-static void open_gate(struct gate *gate)
+static void open_gate(void)
 {
-    const int fd = open(gate->path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
-
-    assert_true(fd >= 0);
-    close(fd);
-}
-
-static void drop_gate(struct gate *gate)
-{
-    close(gate->fd);
-    unlink(gate->path);
+    atomic_store(&control->gate, 1);
+    syscall(SYS_futex, &control->gate, FUTEX_WAKE, INT32_MAX);
 }
 
 static void test_order_by_priority(void **state)
@@ -502,12 +679,12 @@ static void test_order_by_priority(void **state)
     for (int i = 0; i < 5; i++)
         submit(f, fd, 2, priorities[i]);
     assert_int_equal(stats_of(f).waiting, 5);
-    open_gate(&gate);
+    open_gate();
     wait_for(f, 6);
     for (int i = 0; i < 5; i++)
         assert_int_equal(f->results[i + 1].id - first, expected[i]);
     close(fd);
-    drop_gate(&gate);
+    close(gate.fd);
     close_pool(f);
 }
 
@@ -535,7 +712,7 @@ static void test_cancel(void **state)
     assert_int_equal(stats_of(f).killed, 0);
     check_ok(f);
     close(fd);
-    drop_gate(&gate);
+    close(gate.fd);
     close_pool(f);
 }
 
@@ -555,7 +732,7 @@ static void test_close_with_work_left(void **state)
     for (unsigned i = 0; i < f->n; i++)
         assert_int_equal(f->results[i].kind, OCR_KIND_CANCELLED);
     close(fd);
-    drop_gate(&gate);
+    close(gate.fd);
     close_pool(f);
 }
 
@@ -720,6 +897,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_killed_from_outside),
         cmocka_unit_test(test_killed_while_idle),
         cmocka_unit_test(test_lies_are_not_believed),
+        cmocka_unit_test(test_the_sandbox_is_whole),
+        cmocka_unit_test(test_a_helper_opens_nothing),
+        cmocka_unit_test(test_a_helper_that_breaks_out_is_ended),
         cmocka_unit_test(test_helpers_are_recycled),
         cmocka_unit_test(test_no_helper_can_be_started),
         cmocka_unit_test(test_order_by_priority),
@@ -731,6 +911,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_helpers_die_with_their_engine),
     };
 
+    share_control();
     if (argc > 1 && !strcmp(argv[1], "--decode-helper"))
         return ocr_decode_helper_serve(OCR_HELPER_SOCKET, obey);
     if (argc > 1 && !strcmp(argv[1], "--engine"))

@@ -1,0 +1,42 @@
+/* engine/server/sandbox.h - locks a process in, for good.
+ *
+ * A decode helper reads other people's bytes with C libraries: it is treated
+ * as taken over from the first image on. It has no privileges, opens nothing,
+ * reaches no network, starts nothing, and signals nobody but itself; all it
+ * can do is compute, answer on its socket, and die. What no decoder ever asks
+ * for ends it (SIGSYS); everything else that is not allowed fails with EPERM,
+ * so that a library that looks for a file can do without it.
+ *
+ * Layer:   engine/server.
+ * Threads: the calling one and those it starts later: call it before others
+ *          are there.
+ * Errors:  none: what the kernel does not have is left out, and the result
+ *          says what holds. */
+#ifndef OCR_SANDBOX_H
+#define OCR_SANDBOX_H
+#include <stdbool.h>
+
+/* Sanitizers reserve terabytes of addresses, and open files and start
+ * processes for their reports: with them there is no filter of system calls
+ * and no limit on memory. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define OCR_SANITIZED true
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define OCR_SANITIZED true
+#endif
+#endif
+#ifndef OCR_SANITIZED
+#define OCR_SANITIZED false
+#endif
+
+enum {
+    OCR_SANDBOX_PRIVILEGES = 1, /* none, and no new ones */
+    OCR_SANDBOX_LANDLOCK = 2,   /* no files, no TCP (Linux 5.13) */
+    OCR_SANDBOX_SECCOMP = 4,    /* a short list of system calls */
+};
+
+/* For a decode helper that talks on `sock`: OCR_SANDBOX_* that hold now. */
+unsigned ocr_sandbox_helper(int sock);
+
+#endif
