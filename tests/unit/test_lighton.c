@@ -299,7 +299,7 @@ static void refusals_say_what_is_wrong(void **state)
         {{"", "cuda:900", FOLDER}, "there is no"}, /* driver, GPU, or 900 */
         {{"precision=fp16", "cpu", FOLDER}, "fp16 is for GPUs"},
         {{"memory=1X", "cpu", FOLDER}, "'1X' is no size"},
-        {{"precision=fp4", "cpu", FOLDER}, "precision is bf16"},
+        {{"precision=fp4", "cpu", FOLDER}, "precision is auto, bf16"},
         {{"slots=0", "cpu", FOLDER}, "not a number from 1"},
         {{"nonsense=1", "cpu", FOLDER}, "no argument nonsense"},
         {{"", "cpu", "tests/data"}, "config.json"},

@@ -159,7 +159,7 @@ static void wrong_values_are_named(void **state)
     assert_null(strstr(err.text, "language"));
     refuses("lang=", "is no list of languages");
     refuses("engine=http", "this version has no engine 'http'");
-    refuses("precision=fp8", "is not one of bf16|fp16|fp32|int8");
+    refuses("precision=fp8", "is not one of auto|bf16|fp16|fp32|int8");
     refuses("temperature=-1", "'-1' is no number from 0 to 2");
     refuses("top_p=0", "'0' is no number from 0.01 to 1");
     refuses("repetition_penalty=nan", "'nan' is no number");
