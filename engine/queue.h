@@ -125,6 +125,10 @@ void ocr_queue_raise(struct ocr_queue *q, struct ocr_waiter *waiter,
  * False: done() has been or is being called. */
 bool ocr_queue_leave(struct ocr_queue *q, struct ocr_waiter *waiter);
 
+/* While paused no job goes to the engine and none is started for one; those
+ * that are in it end as always. */
+void ocr_queue_pause(struct ocr_queue *q, bool paused);
+
 /* Ends all jobs with OCR_KIND_STOPPING; later joins fail. */
 void ocr_queue_stop(struct ocr_queue *q);
 

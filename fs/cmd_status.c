@@ -1,7 +1,7 @@
 /* fs/cmd_status.c - `ocrfs status`: prints what mounts say of themselves in
  * their control folder. A mount may hang, so a child looks into it. */
-#include "engine/base/io.h"
 #include "engine/base/log.h"
+#include "fs/ask.h"
 #include "fs/commands.h"
 #include "fs/mounts.h"
 #include "fs/options.h"
@@ -9,31 +9,31 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum {
-    PATIENCE_MS = 2000,
     STATUS_MAX = 16 << 20,
 };
 
-/* The child: copies the status to `out`. It may hang for as long as the mount
- * does, and must not keep the terminal or a pipe of our caller's open. */
-static int copy_status(const char *point, const char *control, int out)
-{
-    char path[PATH_MAX], part[4096];
-    ssize_t n;
-    int fd;
+struct place {
+    const char *point, *control;
+    const struct ocr_mount *mount; /* NULL: not in the table under this name */
+};
 
-    close(STDIN_FILENO);
-    close(STDOUT_FILENO);
-    close(STDERR_FILENO);
-    snprintf(path, sizeof path, "%s/%s/status", point, control);
+/* The child's. */
+static int copy_status(const void *arg, int out)
+{
+    const struct place *place = arg;
+    char path[PATH_MAX], part[4096];
+    int fd, rc = place->mount ? ocr_ask_become(place->mount) : 0;
+    ssize_t n;
+
+    if (rc)
+        return rc;
+    snprintf(path, sizeof path, "%s/%s/status", place->point, place->control);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return errno;
@@ -41,83 +41,6 @@ static int copy_status(const char *point, const char *control, int out)
         if (write(out, part, (size_t)n) != n)
             return EPIPE;
     return n < 0 ? errno : 0;
-}
-
-/* Reads the pipe to its end, PATIENCE_MS at most. */
-static int collect(int from, struct ocr_buf *text)
-{
-    const int64_t until = ocr_now_ms() + PATIENCE_MS;
-    struct pollfd ready = {.fd = from, .events = POLLIN};
-    char part[4096];
-
-    for (;;) {
-        const int64_t left = until - ocr_now_ms();
-        ssize_t n;
-
-        if (left <= 0 || (n = poll(&ready, 1, (int)left)) == 0)
-            return -ETIMEDOUT;
-        if (n < 0)
-            continue;
-        n = read(from, part, sizeof part);
-        if (n <= 0)
-            return 0;
-        ocr_buf_add(text, part, (size_t)n);
-    }
-}
-
-/* The errno that the child met. One that hangs in the kernel is left alone:
- * not even a kill ends it before the mount does. */
-static int child_errno(pid_t child)
-{
-    int status;
-
-    while (waitpid(child, &status, 0) < 0)
-        if (errno != EINTR)
-            return EIO;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : EIO;
-}
-
-static int ask(const char *point, const char *control, struct ocr_buf *text,
-               struct ocr_err *err)
-{
-    int ends[2], rc;
-    pid_t child;
-
-    if (pipe2(ends, O_CLOEXEC))
-        return ocr_err_errno(err, "cannot make a pipe");
-    fflush(NULL);
-    child = fork();
-    if (child == 0)
-        _exit(copy_status(point, control, ends[1]));
-    close(ends[1]);
-    rc = child < 0 ? ocr_err_errno(err, "cannot start a process")
-                   : collect(ends[0], text);
-    close(ends[0]);
-    if (rc == -ETIMEDOUT)
-        kill(child, SIGKILL);
-    if (rc)
-        return rc;
-    errno = child_errno(child);
-    return errno ? ocr_err_errno(err, "%s/%s/status", point, control) : 0;
-}
-
-/* What to do about a mount that does not answer. */
-static void say_hung(const char *point)
-{
-    struct ocr_mounts mounts;
-    const struct ocr_mount *mount;
-
-    ocr_error("%s does not answer within %d s; it can be taken away with: "
-              "fusermount3 -uz %s",
-              point, PATIENCE_MS / 1000, point);
-    if (ocr_mounts_read(&mounts, NULL))
-        return;
-    mount = ocr_mounts_at(&mounts, point);
-    if (mount && ocr_mount_is_ours(mount))
-        ocr_error("and programs that hang in it are freed, by root, with: "
-                  "echo 1 > /sys/fs/fuse/connections/%u/abort",
-                  mount->minor);
-    ocr_mounts_release(&mounts);
 }
 
 static int say_failed(const char *point, const struct ocr_err *err)
@@ -135,38 +58,29 @@ static int say_failed(const char *point, const struct ocr_err *err)
     return 1;
 }
 
-static int show(const char *point, const char *control)
+static int show(const char *point, const char *control,
+                const struct ocr_mount *mount)
 {
+    const struct place place = {point, control, mount};
     struct ocr_err err = OCR_ERR_INIT;
     struct ocr_buf text;
     int rc;
 
     ocr_buf_init(&text, STATUS_MAX);
-    rc = ask(point, control, &text, &err);
+    rc = ocr_ask(copy_status, &place, OCR_ASK_MS, point, &text, &err);
     if (rc == 0 && text.len)
         fwrite(text.data, 1, text.len, stdout);
     ocr_buf_release(&text);
     if (rc == -ETIMEDOUT)
-        say_hung(point);
+        ocr_ask_say_hung(point);
     else if (rc)
         return say_failed(point, &err);
     return rc ? 1 : 0;
 }
 
-/* True if this user may look into the mount (rule S1). */
-static bool may_enter(const struct ocr_mount *mount)
-{
-    char mine[32];
-    const char *at;
-
-    snprintf(mine, sizeof mine, "user_id=%u", (unsigned)getuid());
-    at = strstr(mount->options, mine);
-    return strstr(mount->options, "allow_other") ||
-           (at && (at[strlen(mine)] == ',' || !at[strlen(mine)]));
-}
-
 static int show_all(const char *control)
 {
+    const struct ocr_mount *mount = NULL;
     struct ocr_mounts mounts;
     struct ocr_err err = OCR_ERR_INIT;
     size_t shown = 0;
@@ -176,16 +90,10 @@ static int show_all(const char *control)
         ocr_error("%s", err.text);
         return 1;
     }
-    for (size_t i = 0; i < mounts.count; i++) {
-        const struct ocr_mount *mount = &mounts.list[i];
-
-        /* A mount below another one cannot be seen. */
-        if (!ocr_mount_is_ours(mount) || !may_enter(mount) ||
-            ocr_mounts_at(&mounts, mount->point) != mount)
-            continue;
+    while ((mount = ocr_mounts_next(&mounts, mount))) {
         if (shown++)
             putchar('\n');
-        status |= show(mount->point, control);
+        status |= show(mount->point, control, mount);
     }
     ocr_mounts_release(&mounts);
     if (!shown)
@@ -195,7 +103,7 @@ static int show_all(const char *control)
 
 static int show_one_or_all(const char *point, const char *control)
 {
-    return point ? show(point, control) : show_all(control);
+    return point ? show(point, control, NULL) : show_all(control);
 }
 
 /* Every second, over itself on a terminal, as long as there is something to

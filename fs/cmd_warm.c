@@ -169,18 +169,24 @@ static void note_failure(struct warm *w, const char *path, int error)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* 0, or the errno. What vanished meanwhile is no failure. */
-static int make_text(const char *path)
+/* 0, or the errno. What vanished meanwhile is no failure; while the mount is
+ * paused (EINTR: this thread gets no signals) it is waited for here, where the
+ * machine can go to sleep. */
+static int make_text(const struct warm *w, const char *path)
 {
     enum {
         TRIES = 3 /* ESTALE: the image was replaced while it was opened */
     };
     int fd = -1;
 
-    for (int i = 0; fd < 0 && i < TRIES; i++) {
+    for (int i = 0; fd < 0 && i < TRIES;) {
         fd = open(path, O_RDONLY | O_CLOEXEC);
-        if (fd < 0 && errno != ESTALE)
+        if (fd < 0 && errno == EINTR && !atomic_load(&w->stop))
+            sleep(1);
+        else if (fd < 0 && errno != ESTALE)
             return errno == ENOENT ? 0 : errno;
+        else
+            i++;
     }
     if (fd < 0)
         return errno;
@@ -223,7 +229,7 @@ static void *work(void *arg)
         atomic_store(&w->stop, true);
     while (!atomic_load(&w->stop) &&
            (i = atomic_fetch_add(&w->next, 1)) < w->texts.count) {
-        const int error = make_text(w->texts.list[i]);
+        const int error = make_text(w, w->texts.list[i]);
 
         if (is_gone(error))
             atomic_store(&w->stop, true);

@@ -16,6 +16,8 @@ int cmd_mount(int argc, char **argv);
 int cmd_read(int argc, char **argv);
 int cmd_warm(int argc, char **argv);
 int cmd_status(int argc, char **argv);
+int cmd_pause(int argc, char **argv);
+int cmd_resume(int argc, char **argv);
 int cmd_cache(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 

@@ -50,6 +50,7 @@ struct figures {
     struct ocr_queue_stats queue;
     struct ocr_cache_stat cache;
     unsigned parked;
+    bool paused;
     size_t nodes; /* files and folders the kernel knows, and ours */
     uint64_t opens, quick, refused, interrupted, pages_done, pages_failed;
     uint64_t ahead_started, ahead_used, ahead_wasted;
@@ -119,6 +120,7 @@ static struct figures *collect(struct ocr_fs *fs)
     ocr_cache_stat(fs->cache, &f->cache, NULL);
     pthread_mutex_lock(&fs->park.lock);
     f->parked = fs->park.waiting;
+    f->paused = atomic_load(&fs->park.paused);
     pthread_mutex_unlock(&fs->park.lock);
     pthread_mutex_lock(&fs->ahead.lock);
     f->ahead_started = fs->ahead.started;
@@ -207,6 +209,9 @@ static void people_work(const struct figures *f, struct ocr_buf *out)
                    q->waiting[OCR_PRIORITY_INTERACTIVE],
                    q->waiting[OCR_PRIORITY_READAHEAD],
                    q->waiting[OCR_PRIORITY_BACKGROUND]);
+    if (f->paused)
+        ocr_buf_puts(out, "paused      until ocrfs resume: texts that are not "
+                          "known fail with EINTR\n");
     ocr_buf_printf(out, "programs    %u wait for a text\n", f->parked);
     median_text(f, median, sizeof median);
     ocr_buf_printf(out,
@@ -381,21 +386,23 @@ static void write_json(struct ocr_fs *fs, const struct figures *f,
                        struct ocr_buf *out)
 {
     json_t *root = json_pack(
-        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:I, s:{s:I, s:I, s:I, "
+        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:i, s:I, s:{s:I, s:I, "
+        "s:I, "
         "s:I, s:f}, s:{s:I, s:I}, s:{s:I, s:I, s:I}, s:o, s:o}",
         "program", OCR_VERSION, "source", json_text(fs->config.source),
         "mountpoint", json_text(fs->config.mountpoint), "recogniser",
         json_text(ocr_options_recogniser(fs->options)), "model",
         json_text(fs->options->model), "engine", json_engine(f), "queue",
-        json_queue(f), "cache", json_cache(fs, f), "parked", (int)f->parked,
-        "nodes", (json_int_t)f->nodes, "opens", "known", (json_int_t)f->quick,
-        "waited", (json_int_t)f->opens, "interrupted",
-        (json_int_t)f->interrupted, "refused", (json_int_t)f->refused,
-        "seconds", (double)f->latency_sum_ms / 1000, "pages", "done",
-        (json_int_t)f->pages_done, "failed", (json_int_t)f->pages_failed,
-        "readahead", "started", (json_int_t)f->ahead_started, "used",
-        (json_int_t)f->ahead_used, "wasted", (json_int_t)f->ahead_wasted,
-        "waits", json_waits(f), "errors", json_errors(f));
+        json_queue(f), "cache", json_cache(fs, f), "paused", (int)f->paused,
+        "parked", (int)f->parked, "nodes", (json_int_t)f->nodes, "opens",
+        "known", (json_int_t)f->quick, "waited", (json_int_t)f->opens,
+        "interrupted", (json_int_t)f->interrupted, "refused",
+        (json_int_t)f->refused, "seconds", (double)f->latency_sum_ms / 1000,
+        "pages", "done", (json_int_t)f->pages_done, "failed",
+        (json_int_t)f->pages_failed, "readahead", "started",
+        (json_int_t)f->ahead_started, "used", (json_int_t)f->ahead_used,
+        "wasted", (json_int_t)f->ahead_wasted, "waits", json_waits(f), "errors",
+        json_errors(f));
     char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
 
     if (text) {
@@ -452,6 +459,7 @@ static void metrics_queue(const struct figures *f, struct ocr_buf *out)
                        priorities[i], q->waiting[i]);
     one(out, "queue_running", "gauge", "Images in the engine.", q->running);
     one(out, "queue_bytes", "gauge", "Bytes of images kept.", q->bytes_kept);
+    one(out, "paused", "gauge", "1 between ocrfs pause and resume.", f->paused);
     one(out, "opens_parked", "gauge", "Opens that wait for a text.", f->parked);
     one(out, "nodes", "gauge", "Files and folders in memory.", f->nodes);
     metric(out, "engine_state", "gauge", "1 for the state of the engine.");

@@ -32,6 +32,7 @@
 #include "engine/content.h"
 #include "engine/queue.h"
 #include "fs/fs.h"
+#include "fs/pause.h"
 #include "fs/readahead.h"
 #include "fs/remarks.h"
 #include "fs/warm.h"
@@ -384,6 +385,7 @@ struct parked {
     struct parked *next, *prev;
     /* The watching thread's. */
     struct parked *batch;
+    bool paused; /* would wait in the queue until ocrfs resume */
 };
 
 /* What the requests of a reading are answered with. */
@@ -402,6 +404,7 @@ struct park {
     atomic_uint kept_fds; /* reading.fd that are open */
     atomic_bool ending;   /* the thread's */
     atomic_bool stopping; /* the mount's: ENODEV from now on */
+    atomic_bool paused;   /* EINTR for who would have to wait (fs/pause.h) */
 };
 
 void park_init(struct park *park);
@@ -422,6 +425,10 @@ void park_answer_all(struct ocr_fs *fs, struct reading *r,
 
 /* ENODEV for everybody, from now on. */
 void park_stop(struct ocr_fs *fs);
+
+/* EINTR for everybody, until resumed. */
+void park_pause(struct ocr_fs *fs);
+void park_resume(struct ocr_fs *fs);
 
 /* ---- readings (reading.c) -------------------------------------------- */
 
@@ -446,6 +453,7 @@ struct reading {
     enum reading_stage stage;
     enum ocr_priority priority; /* the highest of those who wait */
     bool redo;                  /* texts of another version do not count */
+    bool goes_on;               /* without waiters: one timed out */
     unsigned refs;              /* the pool's, the queue's */
     struct parked *first, *last;
     struct reading *next, *prev;

@@ -62,6 +62,16 @@ static const struct command commands[] = {
      "Without MOUNTPOINT all mounts of ocrfs that this user may look into.\n"
      "\n"
      "  --watch  again every second, until Ctrl-C or the end of the mount\n"},
+    {"pause", cmd_pause, OCR_FOR_STATUS, "[MOUNTPOINT...]",
+     "let nobody wait and read nothing new, so that the machine can sleep",
+     "Without MOUNTPOINT all mounts of this user; root: of all users. "
+     "Programs\n"
+     "that wait for a text get EINTR, and so does whoever opens one that is "
+     "not\n"
+     "known; known texts are served. What is being read is finished and "
+     "kept.\n"},
+    {"resume", cmd_resume, OCR_FOR_STATUS, "[MOUNTPOINT...]",
+     "the end of a pause", "Without MOUNTPOINT all mounts, as for pause.\n"},
     {"cache", cmd_cache, OCR_FOR_CACHE, "stat|verify|clear [OPTIONS]",
      "look at, check or empty the cache",
      "Mounts may use the cache meanwhile. Exit status: 0 success, 1 damage "

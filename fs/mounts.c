@@ -129,6 +129,42 @@ bool ocr_mount_is_ours(const struct ocr_mount *mount)
     return !strcmp(mount->type, "fuse.ocrfs");
 }
 
+static bool number_of(const char *options, const char *key, unsigned *out)
+{
+    const char *at = strstr(options, key);
+
+    return at && sscanf(at + strlen(key), "%u", out) == 1;
+}
+
+bool ocr_mount_owner(const struct ocr_mount *mount, unsigned *uid,
+                     unsigned *gid)
+{
+    return number_of(mount->options, "user_id=", uid) &&
+           number_of(mount->options, "group_id=", gid);
+}
+
+bool ocr_mount_may_enter(const struct ocr_mount *mount)
+{
+    unsigned uid, gid;
+
+    return geteuid() == 0 || strstr(mount->options, "allow_other") ||
+           (ocr_mount_owner(mount, &uid, &gid) && uid == getuid());
+}
+
+const struct ocr_mount *ocr_mounts_next(const struct ocr_mounts *mounts,
+                                        const struct ocr_mount *last)
+{
+    const struct ocr_mount *end = mounts->list + mounts->count;
+
+    /* A mount below another one cannot be seen. */
+    for (const struct ocr_mount *m = last ? last + 1 : mounts->list; m < end;
+         m++)
+        if (ocr_mount_is_ours(m) && ocr_mount_may_enter(m) &&
+            ocr_mounts_at(mounts, m->point) == m)
+            return m;
+    return NULL;
+}
+
 bool ocr_mounts_have(const struct ocr_mounts *mounts, unsigned major,
                      unsigned minor)
 {

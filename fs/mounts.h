@@ -42,6 +42,18 @@ const struct ocr_mount *ocr_mounts_at(const struct ocr_mounts *mounts,
 /* True for a mount of ocrfs. */
 bool ocr_mount_is_ours(const struct ocr_mount *mount);
 
+/* Who mounted it; false if the table does not say. */
+bool ocr_mount_owner(const struct ocr_mount *mount, unsigned *uid,
+                     unsigned *gid);
+
+/* True if this user may look into the mount; root can become who may. */
+bool ocr_mount_may_enter(const struct ocr_mount *mount);
+
+/* The next mount of ocrfs that is seen and may be entered, behind `last` (NULL:
+ * the first). */
+const struct ocr_mount *ocr_mounts_next(const struct ocr_mounts *mounts,
+                                        const struct ocr_mount *last);
+
 /* True if a mount of this device is there, anywhere. */
 bool ocr_mounts_have(const struct ocr_mounts *mounts, unsigned major,
                      unsigned minor);

@@ -374,8 +374,16 @@ static void op_ioctl(fuse_req_t req, fuse_ino_t id, unsigned command, void *arg,
     (void)id;
     (void)arg;
     (void)out_size;
-    if (!(flags & FUSE_IOCTL_DIR) || h->node != fs->control ||
-        command != OCR_WARM_IOCTL || in_size != sizeof how) {
+    if (!(flags & FUSE_IOCTL_DIR) || h->node != fs->control) {
+        fuse_reply_err(req, ENOTTY);
+        return;
+    }
+    if (command == OCR_PAUSE_IOCTL || command == OCR_RESUME_IOCTL) {
+        command == OCR_PAUSE_IOCTL ? park_pause(fs) : park_resume(fs);
+        fuse_reply_ioctl(req, 0, NULL, 0);
+        return;
+    }
+    if (command != OCR_WARM_IOCTL || in_size != sizeof how) {
         fuse_reply_err(req, ENOTTY);
         return;
     }

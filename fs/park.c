@@ -99,6 +99,8 @@ static void answer_getattr(struct ocr_fs *fs, struct parked *p, struct node *n,
     struct stat st;
     double timeout;
 
+    if (rc == -EINTR && atomic_load(&fs->park.paused))
+        rc = 0;
     if (rc != -ESTALE && rc != -EINTR && rc != -ENODEV && rc != -EAGAIN)
         rc = attr_get(fs, n, &st, &timeout);
     if (rc)
@@ -163,7 +165,8 @@ void park_request(struct ocr_fs *fs, fuse_req_t req, struct node *n,
     }
     if (!rc) {
         link_locked(park, r, p);
-        if (atomic_load(&p->interrupted) || p->deadline_ms != INT64_MAX)
+        if (atomic_load(&p->interrupted) || p->deadline_ms != INT64_MAX ||
+            atomic_load(&park->paused))
             sem_post(&park->wake);
     }
     pthread_mutex_unlock(&park->lock);
@@ -178,8 +181,9 @@ void park_request(struct ocr_fs *fs, fuse_req_t req, struct node *n,
 /* ---- the watching thread: interrupts and time-outs ------------------- */
 
 /* Takes p for an answer unless somebody else did, with a reference to its
- * node; whoever waited last gives the reading up. */
-static struct node *claim(struct ocr_fs *fs, struct parked *p)
+ * node; whoever waited last gives the reading up, unless it took too long: then
+ * it goes on for those who come later. */
+static struct node *claim(struct ocr_fs *fs, struct parked *p, int rc)
 {
     struct node *n = NULL;
     struct reading *r;
@@ -189,7 +193,9 @@ static struct node *claim(struct ocr_fs *fs, struct parked *p)
     if (r) {
         n = node_ref(&fs->nodes, r->node);
         take_locked(&fs->park, p);
-        if (!r->first)
+        if (rc == -ETIMEDOUT || rc == -EAGAIN)
+            r->goes_on = true;
+        if (!r->first && !r->goes_on)
             reading_abandon_locked(r);
     }
     pthread_mutex_unlock(&fs->park.lock);
@@ -198,7 +204,7 @@ static struct node *claim(struct ocr_fs *fs, struct parked *p)
 
 static void end(struct ocr_fs *fs, struct parked *p, int rc)
 {
-    struct node *n = claim(fs, p);
+    struct node *n = claim(fs, p, rc);
 
     if (!n)
         return;
@@ -220,8 +226,13 @@ static struct parked *gather(struct ocr_fs *fs, int64_t now, int64_t *next)
     *next = INT64_MAX;
     pthread_mutex_lock(&fs->park.lock);
     for (struct reading *r = fs->park.readings; r; r = r->next) {
+        const bool paused =
+            r->stage == READING_QUEUE && atomic_load(&fs->park.paused);
+
         for (struct parked *p = r->first; p; p = p->next) {
-            if (atomic_load(&p->interrupted) || p->deadline_ms <= now) {
+            p->paused = paused;
+            if (paused || atomic_load(&p->interrupted) ||
+                p->deadline_ms <= now) {
                 atomic_fetch_add(&p->refs, 1);
                 p->batch = batch;
                 batch = p;
@@ -242,8 +253,8 @@ static int64_t look(struct ocr_fs *fs)
 
     while ((p = batch)) {
         batch = p->batch;
-        if (atomic_load(&p->interrupted) &&
-            (fs->options->intr || caller_dying(p->tid)))
+        if (p->paused || (atomic_load(&p->interrupted) &&
+                          (fs->options->intr || caller_dying(p->tid))))
             end(fs, p, -EINTR);
         else if (p->deadline_ms <= now)
             end(fs, p, p->late);
@@ -304,17 +315,21 @@ void park_end(struct ocr_fs *fs)
  * -----------------------------------------------------------------------------------
  */
 
-/* Any request that waits, taken, with a reference to its node. */
-static struct parked *take_any(struct ocr_fs *fs, struct node **n)
+/* Any request that waits, taken, with a reference to its node. abandon: a
+ * reading that nobody waits for then is given up. */
+static struct parked *take_any(struct ocr_fs *fs, struct node **n, bool abandon)
 {
     struct parked *p = NULL;
 
     pthread_mutex_lock(&fs->park.lock);
-    for (struct reading *r = fs->park.readings; r && !p; r = r->next) {
+    for (struct reading *r = fs->park.readings, *next; r && !p; r = next) {
+        next = r->next;
         p = r->first;
         if (p) {
             *n = node_ref(&fs->nodes, r->node);
             take_locked(&fs->park, p);
+            if (abandon && !r->first && !r->goes_on)
+                reading_abandon_locked(r);
         }
     }
     pthread_mutex_unlock(&fs->park.lock);
@@ -330,10 +345,35 @@ void park_stop(struct ocr_fs *fs)
     pthread_mutex_lock(&fs->park.lock);
     atomic_store(&fs->park.stopping, true);
     pthread_mutex_unlock(&fs->park.lock);
-    while ((p = take_any(fs, &n))) {
+    while ((p = take_any(fs, &n, false))) {
         answer(fs, p, n, &(struct outcome){.rc = -ENODEV});
         node_unref(&fs->nodes, n);
     }
+}
+
+void park_pause(struct ocr_fs *fs)
+{
+    struct parked *p;
+    struct node *n;
+
+    pthread_mutex_lock(&fs->park.lock);
+    atomic_store(&fs->park.paused, true);
+    pthread_mutex_unlock(&fs->park.lock);
+    if (fs->queue)
+        ocr_queue_pause(fs->queue, true);
+    while ((p = take_any(fs, &n, true))) {
+        stats_interrupted(&fs->stats);
+        answer(fs, p, n, &(struct outcome){.rc = -EINTR});
+        node_unref(&fs->nodes, n);
+    }
+    ahead_interrupted(fs);
+}
+
+void park_resume(struct ocr_fs *fs)
+{
+    atomic_store(&fs->park.paused, false);
+    if (fs->queue)
+        ocr_queue_pause(fs->queue, false);
 }
 
 void park_free_readings(struct ocr_fs *fs)

@@ -216,6 +216,8 @@ static void fail_early(struct ocr_fs *fs, struct node *n,
         o->rc = -ESTALE;
     else if (err->code == -ECANCELED || err->code == -ESHUTDOWN)
         o->rc = -ENODEV;
+    else if (err->code == -EINTR)
+        o->rc = -EINTR;
     else
         fail(fs, n, kind_of(err), err->text, o);
 }
@@ -295,7 +297,7 @@ static bool wanted(struct reading *r)
     bool yes;
 
     pthread_mutex_lock(&r->fs->park.lock);
-    yes = r->first != NULL;
+    yes = r->first || r->goes_on;
     if (!yes)
         reading_over_locked(r);
     pthread_mutex_unlock(&r->fs->park.lock);
@@ -385,6 +387,11 @@ static bool join(struct reading *r, struct ocr_content *content,
     bool follow, joined;
     char *label;
 
+    if (atomic_load(&fs->park.paused)) {
+        if (content)
+            ocr_err_set(err, -EINTR, "paused");
+        return false;
+    }
     pthread_mutex_lock(&fs->park.lock);
     priority = r->priority;
     r->stage = READING_JOINING;
@@ -406,8 +413,10 @@ static bool join(struct reading *r, struct ocr_content *content,
         r->stage = READING_QUEUE;
         if (r->priority > priority)
             ocr_queue_raise(fs->queue, &r->waiter, r->priority);
-        if (!r->first)
+        if (!r->first && !r->goes_on)
             reading_abandon_locked(r);
+        else if (atomic_load(&fs->park.paused)) /* in between */
+            sem_post(&fs->park.wake);
     }
     pthread_mutex_unlock(&fs->park.lock);
     return joined;
@@ -817,7 +826,7 @@ void reading_open(struct ocr_fs *fs, fuse_req_t req, struct node *n,
         stats_refused(&fs->stats);
         fuse_reply_err(req, EACCES);
     } else {
-        if (!warmth.warms)
+        if (!warmth.warms && !atomic_load(&fs->park.paused))
             ahead_opened(fs, n, false);
         park_request(fs, req, n, fi, warmth);
     }

@@ -115,6 +115,8 @@ static bool has_room(const struct ocr_queue *q, int priority)
  * as short as possible. */
 static struct ocr_job *next_job(struct ocr_queue *q)
 {
+    if (q->paused)
+        return NULL;
     for (int p = PRIORITIES - 1; p >= 0 && has_room(q, p); p--) {
         for (struct ocr_job *j = q->waiting[p].first; j; j = j->next) {
             if (q->suspects && !j->suspect)
@@ -479,7 +481,7 @@ static void receive_all(struct ocr_queue *q)
 
 static bool has_work(const struct ocr_queue *q)
 {
-    for (int p = 0; p < PRIORITIES; p++)
+    for (int p = 0; p < PRIORITIES && !q->paused; p++)
         if (q->waiting[p].count)
             return true;
     return q->wanted;

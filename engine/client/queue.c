@@ -591,6 +591,14 @@ bool ocr_queue_leave(struct ocr_queue *q, struct ocr_waiter *waiter)
     return job != NULL;
 }
 
+void ocr_queue_pause(struct ocr_queue *q, bool paused)
+{
+    pthread_mutex_lock(&q->lock);
+    q->paused = paused;
+    pthread_mutex_unlock(&q->lock);
+    wake(q);
+}
+
 void ocr_queue_stop(struct ocr_queue *q)
 {
     pthread_mutex_lock(&q->lock);

@@ -65,6 +65,7 @@ struct ocr_queue {
     unsigned reloading;    /* jobs in JOB_RELOADING */
     unsigned kept;         /* waiting jobs with a descriptor */
     bool stopping;
+    bool paused;
     bool wanted;                  /* somebody is in ocr_queue_connect */
     struct ocr_queue_stats stats; /* its counts of lists are filled on asking */
 
