@@ -200,7 +200,7 @@ lint: ## check format and look for mistakes; every finding is an error
 	$Qprintf '%s\n' $(TIDIED) | xargs -P2 -n1 sh -c 'clang-tidy --quiet "$$1" -- \
 	    -std=c11 $(ALL_CPP) -DOCR_VERSION=\"\" -isystem $(CUDA_HOME)/include \
 	    $(call pkg,--cflags fuse3 $(TESS_PKGS))' tidy 2>/dev/null
-	$Qshellcheck .ci/run tests/*.sh
+	$Qshellcheck .ci/run tests/*.sh packaging/man/fill packaging/completions/ocrfs.bash
 	$Qpython3 -m compileall -q tests
 
 # folder:folder or folder:header it may include; engine/base is for everybody.
@@ -239,7 +239,8 @@ DEPS := gcc libc6-dev pkg-config fuse3 libfuse3-dev libsqlite3-dev libjansson-de
     $(addprefix tesseract-ocr-,osd eng deu fra spa ita nld por swe dan)
 DEPS_CHECK := perl python3 libcmocka-dev clang clang-format clang-tidy shellcheck \
     sqlite3 attr acl file git less vim-tiny zip unzip p7zip-full cpio rsync ripgrep \
-    libarchive-tools busybox-static borgbackup restic tesseract-ocr
+    libarchive-tools busybox-static borgbackup restic tesseract-ocr \
+    man-db mandoc zsh fish
 deps: ## install what the build and the program need (Debian, Ubuntu)
 	$(call packages,$(DEPS))
 deps-check: ## and what the tests need
@@ -248,22 +249,38 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 packages = @dpkg -s $(1) >/dev/null 2>&1 || { set -x; $(ROOT) apt-get update -q && \
     $(ROOT) env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $(1); }
 
-install: all ## install under $(DESTDIR)$(PREFIX)
+man: $(OUT)/man/ocrfs.1 ## make the manual page, with the options of this build
+$(OUT)/man/ocrfs.1: packaging/man/ocrfs.1.in packaging/man/fill $(OUT)/ocrfs
+	@mkdir -p $(@D) && echo "  MAN   $@"
+	$Qpackaging/man/fill $(OUT)/ocrfs $< > $@
+
+# Where shells look for completions; distributions may know better.
+SHARE   := $(DESTDIR)$(PREFIX)/share
+BASH_COMPLETIONS ?= $(SHARE)/bash-completion/completions
+ZSH_COMPLETIONS  ?= $(SHARE)/zsh/site-functions
+FISH_COMPLETIONS ?= $(SHARE)/fish/vendor_completions.d
+install: all man ## install under $(DESTDIR)$(PREFIX)
 	install -Dm755 $(OUT)/ocrfs $(DESTDIR)$(PREFIX)/bin/ocrfs
 	install -Dm755 $(OUT)/ocrfs-engine $(DESTDIR)$(PREFIX)/libexec/ocrfs/ocrfs-engine
 	test ! -e $(OUT)/ocrfs-tesseract.so || install -Dm755 $(OUT)/ocrfs-tesseract.so \
 	    $(DESTDIR)$(PREFIX)/lib/ocrfs/ocrfs-tesseract.so
 	test ! -e $(OUT)/ocrfs-cuda.so || install -Dm755 $(OUT)/ocrfs-cuda.so \
 	    $(DESTDIR)$(PREFIX)/lib/ocrfs/ocrfs-cuda.so
+	install -Dm644 $(OUT)/man/ocrfs.1 $(SHARE)/man/man1/ocrfs.1
+	install -Dm644 packaging/man/ocrfs-engine.8 $(SHARE)/man/man8/ocrfs-engine.8
+	install -Dm644 packaging/completions/ocrfs.bash $(BASH_COMPLETIONS)/ocrfs
+	install -Dm644 packaging/completions/ocrfs.zsh $(ZSH_COMPLETIONS)/_ocrfs
+	install -Dm644 packaging/completions/ocrfs.fish $(FISH_COMPLETIONS)/ocrfs.fish
 uninstall: ## remove what install put there
-	$(RM) $(DESTDIR)$(PREFIX)/bin/ocrfs
+	$(RM) $(DESTDIR)$(PREFIX)/bin/ocrfs $(SHARE)/man/man1/ocrfs.1 $(SHARE)/man/man8/ocrfs-engine.8 \
+	    $(BASH_COMPLETIONS)/ocrfs $(ZSH_COMPLETIONS)/_ocrfs $(FISH_COMPLETIONS)/ocrfs.fish
 	$(RM) -r $(DESTDIR)$(PREFIX)/libexec/ocrfs $(DESTDIR)$(PREFIX)/lib/ocrfs
 clean: ## remove build/
 	$(RM) -r build
 help: ## show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t12
 
-.PHONY: all engine demo unit check asan tsan fuzz bench bench-model lint arrows deps deps-check \
+.PHONY: all man engine demo unit check asan tsan fuzz bench bench-model lint arrows deps deps-check \
     install uninstall clean help no-tesseract FORCE
 .SECONDARY:
 -include $(shell find $(OUT) -name '*.d' 2>/dev/null)

@@ -42,12 +42,8 @@ static const struct command commands[] = {
     {"read", cmd_read, OCR_FOR_READ, "[OPTIONS] FILE...",
      "print the texts of images, without a mount",
      "Texts go to standard output in the order of the files, if there are\n"
-     "several each behind a line <!-- FILE -->; - is standard input.\n"
-     "\n"
-     "  --dump-pages DIR  no texts: each page as tesseract gets it (even,\n"
-     "                    straight, enlarged), as an image DIR/FILE.pgm\n"
-     "\n"
-     "Exit status: 0 success, 1 some files failed, 2 wrong use.\n"},
+     "several each behind a line <!-- FILE -->; - is standard input. Exit\n"
+     "status: 0 success, 1 some files failed, 2 wrong use.\n"},
     {"warm", cmd_warm, OCR_FOR_STATUS, "[--refresh] [DIR]",
      "make all texts below a mounted folder, with a progress bar",
      "DIR is the current folder if it is left out. Nobody who opens a text\n"
@@ -132,18 +128,73 @@ static int help(void)
     return 0;
 }
 
-static int cmd_help(const char *topic)
+static const char *next_line(const char *at)
 {
+    at += strcspn(at, "\n");
+    return at + (*at == '\n');
+}
+
+/* One switch: a line "  -x  what it does" or "  -x LIST  what ..." and those
+ * below it that are indented further. Returns the line behind them. */
+static const char *list_switch(struct ocr_buf *out, const char *line)
+{
+    const size_t name = strcspn(line += 2, " ");
+    const char *text = line + name + 1;
+    const size_t value = strcspn(text, " ");
+
+    ocr_buf_printf(out, "%.*s\t%.*s\t\t", (int)name, line, (int)value, text);
+    text += value;
+    do {
+        text += strspn(text, " ");
+        ocr_buf_add(out, text, strcspn(text, "\n"));
+        text = next_line(text);
+        ocr_buf_putc(out, strncmp(text, "    ", 4) ? '\n' : ' ');
+    } while (!strncmp(text, "    ", 4));
+    return text;
+}
+
+static void list_switches(struct ocr_buf *out, const char *detail)
+{
+    while (*detail)
+        detail = strncmp(detail, "  -", 3) ? next_line(detail)
+                                           : list_switch(out, detail);
+}
+
+/* For programs: the commands, or the switches and options of one. */
+static void list(const struct command *command)
+{
+    struct ocr_buf text;
+
+    ocr_buf_init(&text, 64 << 10);
+    if (command) {
+        list_switches(&text, command->detail);
+        ocr_options_list(&text, command->options);
+    }
+    for (size_t i = 0; i < COMMANDS && !command; i++)
+        ocr_buf_printf(&text, "%s\t%s\t%s\n", commands[i].name,
+                       commands[i].arguments, commands[i].summary);
+    if (!text.failed)
+        fputs(text.data, stdout);
+    ocr_buf_release(&text);
+}
+
+static int cmd_help(const char *const *words)
+{
+    const bool for_programs = words[0] && !strcmp(words[0], "--list");
+    const char *topic = words[for_programs];
     const struct command *command = topic ? find(topic) : NULL;
 
-    if (!topic)
-        return help();
-    if (!strcmp(topic, "mount"))
+    if (topic && !strcmp(topic, "mount"))
         command = &mount_command;
-    if (command)
-        return help_on(command);
-    ocr_error("there is no command '%s'", topic);
-    return 2;
+    if (topic && !command) {
+        ocr_error("there is no command '%s'", topic);
+        return 2;
+    }
+    if (for_programs)
+        list(command);
+    else
+        return command ? help_on(command) : help();
+    return 0;
 }
 
 /* True if one of `short_form`, `long_form` stands before a "--". */
@@ -169,28 +220,6 @@ bool cmd_take(const char *word, int *argc, char **argv)
     argv[kept] = NULL;
     *argc = kept;
     return found;
-}
-
-const char *cmd_take_value(const char *word, int *argc, char **argv)
-{
-    const size_t len = strlen(word);
-    const char *value = NULL;
-    bool open = true; /* no -- so far */
-    int kept = 1;
-
-    for (int i = 1; i < *argc; i++) {
-        open = open && strcmp(argv[i], "--") != 0;
-        if (open && !value && !strcmp(argv[i], word))
-            value = i + 1 < *argc ? argv[++i] : "";
-        else if (open && !value && !strncmp(argv[i], word, len) &&
-                 argv[i][len] == '=')
-            value = argv[i] + len + 1;
-        else
-            argv[kept++] = argv[i];
-    }
-    argv[kept] = NULL;
-    *argc = kept;
-    return value;
 }
 
 int cmd_options(struct ocr_options *o, unsigned command, int *argc, char **argv)
@@ -229,7 +258,7 @@ static int run(int argc, char **argv)
     const struct command *command = argc > 1 ? find(argv[1]) : NULL;
 
     if (argc > 1 && !strcmp(argv[1], "help"))
-        return cmd_help(argv[2]);
+        return cmd_help((const char *const *)argv + 2);
     if (asks_for(argv, "-V", "--version")) {
         printf("ocrfs %s\n", OCR_VERSION);
         return 0;

@@ -780,13 +780,21 @@ int ocr_options_load(struct ocr_options *o, struct ocr_err *err)
 
 /* ---- help -------------------------------------------------------------- */
 
+/* What stands behind the =; "" for a flag. */
+static const char *value_name(const struct option *option)
+{
+    if (option->value)
+        return option->value;
+    return option->choices ? option->choices : "";
+}
+
 /* "size=bound|wait|zero" as --help writes it. */
 static int heading(const struct option *option, char *out, size_t size)
 {
-    const char *value = option->value ? option->value : option->choices;
+    const char *value = value_name(option);
 
-    return snprintf(out, size, "%s%s%s", option->name, value ? "=" : "",
-                    value ? value : "");
+    return snprintf(out, size, "%s%s%s", option->name, *value ? "=" : "",
+                    value);
 }
 
 /* Adds `text` from column HELP_COLUMN on, broken at spaces before 80. */
@@ -827,4 +835,13 @@ void ocr_options_help(struct ocr_buf *out, unsigned commands)
             ocr_buf_printf(out, "\n%*s", HELP_COLUMN, "");
         wrapped(out, text);
     }
+}
+
+void ocr_options_list(struct ocr_buf *out, unsigned commands)
+{
+    for (size_t i = 0; i < OPTIONS; i++)
+        if (table[i].commands & commands)
+            ocr_buf_printf(out, "%s\t%s\t%s\t%s\n", table[i].name,
+                           value_name(&table[i]), table[i].preset,
+                           table[i].help);
 }

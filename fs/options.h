@@ -137,4 +137,9 @@ void ocr_options_settings(const struct ocr_options *o, struct ocr_buf *out);
  * commands (OCR_FOR_*), one line each. */
 void ocr_options_help(struct ocr_buf *out, unsigned commands);
 
+/* The same for programs (completions, the manual page): a line
+ * NAME\tVALUE\tDEFAULT\tHELP each. VALUE is empty for a flag, its choices
+ * parted by '|' if there are some, else its name in capitals: DIR, N, SIZE. */
+void ocr_options_list(struct ocr_buf *out, unsigned commands);
+
 #endif

@@ -25,9 +25,12 @@ def install_and_run_from_there():
     installed = run("find", "root", "-type", "f", cwd=base).decode().split()
     plugins = sorted(n for n in os.listdir(BUILD) if n.startswith("ocrfs-") and n.endswith(".so"))
     check("ocrfs-tesseract.so" in plugins, "plugins: %r" % plugins)
-    equal(sorted(installed)[:2 + len(plugins)],
+    share = ["bash-completion/completions/ocrfs", "fish/vendor_completions.d/ocrfs.fish",
+             "man/man1/ocrfs.1", "man/man8/ocrfs-engine.8", "zsh/site-functions/_ocrfs"]
+    equal(sorted(installed),
           ["root/usr/bin/ocrfs", *("root/usr/lib/ocrfs/" + n for n in plugins),
-           "root/usr/libexec/ocrfs/ocrfs-engine"], "files")
+           "root/usr/libexec/ocrfs/ocrfs-engine", *("root/usr/share/" + n for n in share)],
+          "files")
     scan = os.path.join(DATA, "samples/receipt.jpg")
     env = dict(os.environ, PATH=base + "/root/usr/bin:" + os.environ["PATH"])
     out = run("ocrfs", "read", "--engine", "tesseract", "--cache", "memory", "--runtime",
