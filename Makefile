@@ -107,7 +107,15 @@ $(OUT)/tested.a: $(call obj,$(TESTED))
 	$Q$(RM) $@ && $(AR) rcs $@ $^
 $(UNIT): $(OUT)/%: $(OUT)/%.c.o $(OUT)/tested.a
 	@echo "  LD    $@"
-	$Q$(CC) $(ALL_LD) $^ $(call pkg,--libs cmocka $(FS_PKGS) $(TESS_PKGS) $(MODEL_PKGS)) $(IMG_LIBS) $(SECCOMP_LIBS) -ldl -lm -o $@
+	$Q$(CC) $(ALL_LD) $(filter %.o,$^) $(filter %.a,$^) $(call pkg,--libs cmocka $(FS_PKGS) $(TESS_PKGS) $(MODEL_PKGS)) $(IMG_LIBS) $(SECCOMP_LIBS) -ldl -lm -o $@
+# A GPU that is played, as the engine would find one: tests/plugin/played.h.
+PLAYED := $(OUT)/tests/plugin/ocrfs-cuda.so $(OUT)/tests/plugin/libcuda.so.1
+$(OUT)/tests/plugin/ocrfs-cuda.so: $(call obj,tests/plugin/played.c kernels/cuda/plan.c $(KERNELS) $(BASE))
+$(OUT)/tests/plugin/libcuda.so.1: $(call obj,tests/plugin/driver.c)
+$(PLAYED):
+	@echo "  LD    $@"
+	$Q$(CC) $(ALL_SO) $^ -ldl -lm $(LDLIBS) -o $@
+$(OUT)/tests/unit/test_serving: $(call obj,tests/plugin/played.c)
 $(TOOLS): $(OUT)/%: $(OUT)/%.c.o
 	@echo "  LD    $@"
 	$Q$(CC) $(ALL_LD) $^ $(call pkg,--libs fuse3) $(TOOL_LIBS) -lm -o $@
@@ -156,7 +164,7 @@ demo: deps ## install what is needed, build, and show it on sample scans
 PROVE := BUILD=$(abspath $(OUT)) prove
 unit: $(UNIT) ## build and run the unit tests; T=cache runs only test_cache*
 	$Q$(PROVE) $(filter $(OUT)/tests/unit/test_$T%,$(UNIT))
-check: all $(UNIT) $(TOOLS) ## run all tests, unit and mount; T=names only test_names*
+check: all $(UNIT) $(TOOLS) $(PLAYED) ## run all tests, unit and mount; T=names only test_names*
 	$Q$(PROVE) -j2 \
 	    $(filter $(OUT)/tests/unit/test_$T% tests/mount/test_$T%,$(UNIT) $(MOUNT))
 asan: ## run the unit tests under address and undefined-behaviour sanitizers

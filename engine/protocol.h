@@ -14,6 +14,8 @@
  *   READ   document, page, priority  -->
  *                                    <--  PROGRESS, TEXT       | ERROR
  *   CANCEL document, page            -->
+ *                                    <--  BEAT  finished     (while it works)
+ *                                    <--  LOST  why, sentence
  *                                    <--  CRASHED  signal, jobs
  *
  * `document` is chosen by the client, never 0 and never used twice on one
@@ -22,7 +24,10 @@
  * between READ and TEXT or ERROR. READ of an outstanding page changes its
  * priority. CANCEL with OCR_PAGE_ALL forgets the document. CRASHED is sent
  * from a signal handler just before the engine dies; a kill from outside
- * sends nothing.
+ * sends nothing. LOST is the last message of an engine whose device works no
+ * more; pages that may be to blame got PROGRESS with OCR_STAGE_SUSPECT before.
+ * BEAT comes every second while this client's pages are read by a device that
+ * can hang.
  *
  * Layer:   engine.
  * Threads: no state; one sender and one receiver per socket at a time.
@@ -64,6 +69,10 @@ enum ocr_message_type {
                              sentence */
     OCR_MSG_CANCEL = 10,  /* document, page or OCR_PAGE_ALL */
     OCR_MSG_CRASHED = 11, /* value: signal; flags: pages being read */
+    OCR_MSG_LOST = 12,    /* value: 1: the device's own fault, 0: perhaps a
+                             page's; payload: sentence */
+    OCR_MSG_BEAT = 13,    /* value: pieces of work finished; flags: ms after
+                             which an engine that finishes none is lost */
 };
 
 enum ocr_priority {
@@ -75,6 +84,7 @@ enum ocr_priority {
 enum ocr_stage {
     OCR_STAGE_DECODING = 1,
     OCR_STAGE_READING = 2,
+    OCR_STAGE_SUSPECT = 3, /* was worked on when the device was lost */
 };
 
 /* READ: run with nothing beside it, so that a crash has one suspect. */

@@ -9,7 +9,8 @@
  * Threads: open, submit, cancel, capacity, close on the engine's main thread;
  *          next on one thread of its own. submit and cancel never block.
  * Errors:  a page that fails gives a result with a kind; a recogniser that
- *          is lost for good ends the process (the client starts a new one). */
+ *          is lost for good says so by `lost`, which ends the process (the
+ *          client starts a new one). */
 #ifndef OCR_RECOGNISER_H
 #define OCR_RECOGNISER_H
 #include "engine/base/err.h"
@@ -20,15 +21,34 @@
 #include <stdint.h>
 
 enum {
-    OCR_RECOGNISER_ABI = 2
+    OCR_RECOGNISER_ABI = 3
 };
 
 struct ocr_recogniser; /* opaque, the implementation's */
+
+enum {
+    OCR_SUSPECTS = 64
+};
+
+/* Why a recogniser can read no more in this process. */
+struct ocr_loss {
+    bool device_fault; /* nothing that a page can cause: no suspects */
+    unsigned count;    /* of suspects: pages that were being worked on */
+    uint64_t suspects[OCR_SUSPECTS];
+    char sentence[200]; /* with what it works on: "cuda:0: ..." */
+};
 
 struct ocr_recogniser_config {
     const char *arguments; /* behind the colon of null:200ms, else "" */
     const char *device;    /* "auto", "cpu", "cuda:0" */
     const char *model;     /* folder of a model, "" if none */
+    void *arg;             /* of the two below, which may be NULL */
+    /* It reads no more: its pages get no results, the process must end. Called
+     * once, from a thread of its own. */
+    void (*lost)(void *arg, const struct ocr_loss *loss);
+    /* A page was given `count` more tokens; from a thread of its own. For
+     * those who measure. */
+    void (*wrote)(void *arg, uint64_t id, uint32_t count);
 };
 
 /* A page to read. `id` is the engine's; results carry it back. */
@@ -38,6 +58,14 @@ struct ocr_page {
     /* Lines "name=value\n" of the client that asked (engine/settings.h), for
      * example "lang=deu+eng\n"; valid until the page's result was taken. */
     const char *settings;
+    bool urgent; /* somebody waits for it */
+};
+
+/* A sign of life of one that can hang. */
+struct ocr_beat {
+    uint64_t finished; /* pieces of work so far */
+    unsigned limit_ms; /* it counts as lost if this long none is finished
+                          while it has pages; 0: never */
 };
 
 struct ocr_recognised {
@@ -87,6 +115,12 @@ struct ocr_recogniser_ops {
     /* Nobody wants `id` any more: end it soon. A result still comes (any
      * kind). Unknown ids are ignored. */
     void (*cancel)(struct ocr_recogniser *r, uint64_t id);
+
+    /* Somebody waits for `id` now. NULL: it makes no difference. */
+    void (*urge)(struct ocr_recogniser *r, uint64_t id);
+
+    /* How it is; any thread. NULL: it cannot hang. */
+    void (*beat)(struct ocr_recogniser *r, struct ocr_beat *out);
 
     /* Waits for the next finished page. 0 and *out, or -ESHUTDOWN after
      * close was asked for through wake. */

@@ -43,7 +43,7 @@
 #include <stdint.h>
 
 enum {
-    OCR_BACKEND_ABI = 2,
+    OCR_BACKEND_ABI = 3,
     OCR_NUMERICS_VERSION = 1, /* in the cache key: raise it when bits change */
     OCR_BLOCK_TOKENS = 16,    /* of a KV block */
     OCR_SPLIT_TOKENS = 256,   /* attention over a context is cut here, from
@@ -185,7 +185,8 @@ struct ocr_event {
     uint64_t ticket; /* of the submit it answers */
     uint64_t page;
     unsigned slot;
-    bool stopped; /* DONE: by a stop id, not by a limit */
+    bool stopped;      /* DONE: by a stop id, not by a limit */
+    bool device_fault; /* LOST: by nothing that a page can cause */
     uint32_t count;
     uint32_t ids[OCR_EVENT_IDS];
     uint64_t hashes[OCR_EVENT_IDS]; /* of the logits behind each id, if asked */

@@ -85,6 +85,11 @@ bool ocr_gpu_is_lost(int code)
     return (t && t->lost) || (code >= OCR_GPU_ADDRESS && code < 800);
 }
 
+bool ocr_gpu_is_fault(int code)
+{
+    return code && (code < OCR_GPU_ADDRESS || code >= 800);
+}
+
 int ocr_gpu_err_small(struct ocr_err *err, const char *name,
                       unsigned long long total, unsigned long long needed)
 {

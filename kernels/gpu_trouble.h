@@ -45,6 +45,10 @@ int ocr_gpu_err(struct ocr_err *err, int code, const char *what,
  * gone, and only a new process gets another. */
 bool ocr_gpu_is_lost(int code);
 
+/* True if the card or its driver failed: an error that no kernel can cause,
+ * whatever it computes. Other errors may be a page's. */
+bool ocr_gpu_is_fault(int code);
+
 /* A card with `total` bytes where `needed` are: the sentence, which names a
  * MIG slice as such by the card's `name`. Returns -ENOMEM. */
 int ocr_gpu_err_small(struct ocr_err *err, const char *name,

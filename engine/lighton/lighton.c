@@ -7,6 +7,7 @@
 #include "engine/gpu/gpu.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,9 +19,10 @@ enum {
 };
 
 enum {
-    CPU_SLOTS = 4,   /* more would only wait for each other */
+    CPU_SLOTS = 4, /* more would only wait for each other */
+    CPU_AHEAD = 2,
     GPU_FLIGHTS = 2, /* it never waits for the one that submits */
-    GPU_STEPS = 4,
+    GPU_STEPS = 1,   /* a page that ends holds its slot for two steps */
 };
 
 static const struct {
@@ -38,10 +40,10 @@ static const struct {
 
 struct arguments {
     enum ocr_precision precision;
-    bool any_precision;      /* bf16, or what the GPU has instead */
-    uint32_t multiple;       /* 0: patch * merge */
-    unsigned slots, threads; /* 0: the backend's */
-    uint64_t memory;         /* bytes of a GPU; 0: what the slots need */
+    bool any_precision;             /* bf16, or what the GPU has instead */
+    uint32_t multiple;              /* 0: patch * merge */
+    unsigned slots, threads, steps; /* 0: the backend's */
+    uint64_t memory;                /* bytes of a GPU; 0: what the slots need */
     uint32_t max_tokens;
 };
 
@@ -94,6 +96,8 @@ static int take_argument(struct arguments *a, char *word, struct ocr_err *err)
         return ocr_parse_size(value, &a->memory, err);
     if (!strcmp(word, "max_tokens"))
         return take_number(value, 1, 1 << 20, &a->max_tokens, err);
+    if (!strcmp(word, "steps"))
+        return take_number(value, 1, OCR_EVENT_IDS, &a->steps, err);
     if (!strcmp(word, "threads"))
         return take_number(value, 1, 1024, &a->threads, err);
     return ocr_err_set(err, -EINVAL, "lighton has no argument %s", word);
@@ -117,6 +121,15 @@ static int take_arguments(struct arguments *a, const char *text,
 
 /* ---- opening
  * ----------------------------------------------------------------- */
+
+static unsigned processors(void)
+{
+    cpu_set_t set;
+
+    if (sched_getaffinity(0, sizeof set, &set))
+        return 1;
+    return (unsigned)CPU_COUNT(&set);
+}
 
 static void log_line(void *arg, const char *line)
 {
@@ -176,6 +189,8 @@ static int open_backend(struct ocr_recogniser *r, const struct arguments *a,
         return ocr_err_set(err, -ENOMEM, "no memory for the list of blocks");
     for (r->free_count = 0; r->free_count < r->plan.blocks; r->free_count++)
         r->free_blocks[r->free_count] = r->plan.blocks - 1 - r->free_count;
+    r->keeps =
+        r->plan.slots >= KEEP_FROM && r->plan.blocks >= 2 * r->plan.slot_blocks;
     return 0;
 }
 
@@ -183,7 +198,8 @@ static int open_cpu(struct ocr_recogniser *r, const struct arguments *a,
                     struct ocr_err *err)
 {
     r->ops = &ocr_backend_cpu;
-    r->flights = r->steps = 1; /* else vision would wait for them */
+    r->flights = 1; /* else vision would wait for them */
+    r->steps = a->steps ? a->steps : 1;
     snprintf(r->device, sizeof r->device, "cpu");
     return open_backend(r, a, err);
 }
@@ -198,7 +214,7 @@ static int open_gpu(struct ocr_recogniser *r, const char *device,
         return rc;
     r->ops = gpu.ops;
     r->flights = GPU_FLIGHTS;
-    r->steps = GPU_STEPS;
+    r->steps = a->steps ? a->steps : GPU_STEPS;
     snprintf(r->device, sizeof r->device, "cuda:%d", ocr_gpu_number(device));
     rc = open_backend(r, a, err);
     if (rc == -EOPNOTSUPP && a->any_precision) {
@@ -208,7 +224,7 @@ static int open_gpu(struct ocr_recogniser *r, const char *device,
         rc = open_backend(r, &other, err);
     }
     if (!rc)
-        ocr_info("reading on %s, %u pages at a time", r->plan.device,
+        ocr_info("reading on %s, up to %u pages at a time", r->plan.device,
                  r->plan.slots);
     return rc;
 }
@@ -261,12 +277,51 @@ static int open_model(struct ocr_recogniser *r,
     return open_gpu(r, config->device, &a, err);
 }
 
+/* As many threads as keep up with a GPU; beside the threads of a CPU model,
+ * one is enough. */
+static int start_threads(struct ocr_recogniser *r, struct ocr_err *err)
+{
+    const bool on_cpu = r->ops == &ocr_backend_cpu;
+    const unsigned cores = processors();
+    int rc;
+
+    atomic_store(&r->limit_ms, SILENT_MS);
+    r->capacity =
+        r->plan.slots + (r->plan.slots < AHEAD_MAX ? CPU_AHEAD : AHEAD_MAX);
+    rc = prepare_start(r, on_cpu ? 1 : cores, err);
+    if (!rc && pthread_create(&r->driver, NULL, driver_run, r))
+        rc = ocr_err_set(err, -EAGAIN, "cannot start a thread");
+    r->driving = rc == 0;
+    return rc;
+}
+
+/* Ends the threads that were started. */
+static void stop_threads(struct ocr_recogniser *r)
+{
+    pthread_mutex_lock(&r->lock);
+    r->stop = true;
+    pthread_cond_broadcast(&r->arrived);
+    pthread_cond_signal(&r->prepared);
+    pthread_mutex_unlock(&r->lock);
+    prepare_join(r);
+    if (!r->driving)
+        return;
+    r->ops->wake(r->backend);
+    pthread_join(r->driver, NULL);
+}
+
 static void release_all(struct ocr_recogniser *r)
 {
+    stop_threads(r);
     if (r->backend)
         r->ops->close(r->backend);
+    for (unsigned i = 0; i < r->held; i++) {
+        free(r->pages[i]->result.text);
+        page_free(r->pages[i]);
+    }
     ocr_model_folder_close(r->folder);
     pthread_cond_destroy(&r->arrived);
+    pthread_cond_destroy(&r->prepared);
     pthread_cond_destroy(&r->done);
     pthread_mutex_destroy(&r->lock);
     free(r->free_blocks);
@@ -282,12 +337,13 @@ static int lighton_open(struct ocr_recogniser **out,
 
     if (!r)
         return ocr_err_set(err, -ENOMEM, "no memory for the model");
+    r->config = *config;
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->arrived, NULL);
+    pthread_cond_init(&r->prepared, NULL);
     pthread_cond_init(&r->done, NULL);
     rc = open_model(r, config, err);
-    if (!rc && pthread_create(&r->driver, NULL, driver_run, r))
-        rc = ocr_err_set(err, -EAGAIN, "cannot start a thread");
+    rc = rc ? rc : start_threads(r, err);
     if (rc) {
         release_all(r);
         return rc;
@@ -301,7 +357,7 @@ static int lighton_open(struct ocr_recogniser **out,
 
 static unsigned lighton_capacity(struct ocr_recogniser *r)
 {
-    return r->plan.slots;
+    return r->capacity;
 }
 
 static const char *lighton_device(struct ocr_recogniser *r)
@@ -344,9 +400,11 @@ static int lighton_submit(struct ocr_recogniser *r, const struct ocr_page *page,
         return ocr_err_set(err, -ENOMEM, "no memory for another page");
     p->id = p->result.id = page->id;
     p->page = *page;
+    atomic_init(&p->urgent, page->urgent);
     pthread_mutex_lock(&r->lock);
-    room = r->held < r->plan.slots;
+    room = r->held < r->capacity;
     if (room) {
+        p->turn = ++r->turns;
         r->pages[r->held++] = p;
         page_append(&r->incoming, p);
         pthread_cond_signal(&r->arrived);
@@ -365,6 +423,23 @@ static void lighton_cancel(struct ocr_recogniser *r, uint64_t id)
         if (r->pages[i]->id == id)
             atomic_store(&r->pages[i]->cancel, true);
     pthread_mutex_unlock(&r->lock);
+    driver_wake(r);
+}
+
+static void lighton_urge(struct ocr_recogniser *r, uint64_t id)
+{
+    pthread_mutex_lock(&r->lock);
+    for (unsigned i = 0; i < r->held; i++)
+        if (r->pages[i]->id == id)
+            atomic_store(&r->pages[i]->urgent, true);
+    pthread_mutex_unlock(&r->lock);
+    driver_wake(r);
+}
+
+static void lighton_beat(struct ocr_recogniser *r, struct ocr_beat *out)
+{
+    out->finished = atomic_load(&r->finished_work);
+    out->limit_ms = r->ops == &ocr_backend_cpu ? 0 : atomic_load(&r->limit_ms);
 }
 
 /* Called with the lock held. */
@@ -406,17 +481,6 @@ static void lighton_wake(struct ocr_recogniser *r)
 
 static void lighton_close(struct ocr_recogniser *r)
 {
-    pthread_mutex_lock(&r->lock);
-    atomic_store(&r->stop, true);
-    pthread_cond_signal(&r->arrived);
-    pthread_mutex_unlock(&r->lock);
-    pthread_join(r->driver, NULL);
-    r->ops->close(r->backend);
-    r->backend = NULL;
-    for (unsigned i = 0; i < r->held; i++) {
-        free(r->pages[i]->result.text);
-        page_free(r->pages[i]);
-    }
     release_all(r);
 }
 
@@ -430,6 +494,8 @@ const struct ocr_recogniser_ops ocr_recogniser_lighton = {
     .fingerprint = lighton_fingerprint,
     .submit = lighton_submit,
     .cancel = lighton_cancel,
+    .urge = lighton_urge,
+    .beat = lighton_beat,
     .next = lighton_next,
     .wake = lighton_wake,
     .close = lighton_close,

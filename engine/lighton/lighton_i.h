@@ -1,16 +1,25 @@
 /* engine/lighton/lighton_i.h - the recogniser `lighton` from inside: a
  * LightOnOCR model driven page by page through a backend.
  *
- *   submit -> WAITING -> (slot, blocks) -> ENCODING -> PREFILLING -> DECODING
- *                                                        -> result -> next
+ *   submit -> preparing -> WAITING -> ENCODING -> PREFILLING -> DECODING
+ *             (threads)   (slot, blocks)                  -> result -> next
+ *
+ * Ahead: it holds more pages than slots; threads bring them to the size that
+ * the model reads, urgent ones first, so that none is waited for when a slot
+ * comes free.
  *
  * Admission: a page gets a slot when its worst case (prompt and all tokens it
  * may write) fits in free KV blocks, and fills its block table then: nothing
- * is taken away from a page that runs. Vision of the next page is submitted
- * while others decode.
+ * is taken away from a page that runs. Where there are slots enough, one, and
+ * the blocks of the largest page, are kept for a page that somebody waits for.
  *
- * Threads: submit, cancel and next hand pages over under `lock`; everything
- * else belongs to the driver thread (driver.c). Private to engine/lighton/. */
+ * The way of a page up to its first token is a lane for one: the next page's
+ * vision goes in behind the last piece of this one's prompt. So an urgent page
+ * waits for one other at most, and no first token waits for the vision of
+ * others. Decoding goes on beside it.
+ *
+ * Threads: submit, cancel, urge and next hand pages over under `lock`; what
+ * the driver owns, driver.c alone touches. Private to engine/lighton/. */
 #ifndef OCR_LIGHTON_I_H
 #define OCR_LIGHTON_I_H
 #include "engine/finish.h"
@@ -23,13 +32,20 @@
 
 enum {
     SLOTS_MAX = 64,
+    AHEAD_MAX = 8, /* pages held beside those with a slot */
+    HELD_MAX = SLOTS_MAX + AHEAD_MAX,
+    PREPARERS_MAX = 8,
     FLIGHTS_MAX = 2,
     PREFILL_CHUNK = 1024, /* tokens; borders count from the page's own first */
     TOKENS_DEFAULT = 4096,
+    KEEP_FROM = 8, /* slots, of which one is kept for urgent pages */
+    /* A device that finishes nothing for so long, or for 20 times of what its
+     * longest piece of work took, is lost. */
+    SILENT_MS = 5000,
 };
 
 enum page_state {
-    PAGE_WAITING,
+    PAGE_WAITING, /* for a slot, or before that for its pixels */
     PAGE_ENCODING,
     PAGE_PREFILLING,
     PAGE_DECODING,
@@ -39,14 +55,17 @@ enum page_state {
 struct lighton_page {
     uint64_t id;
     struct ocr_page page; /* pixels and settings, borrowed until the result */
+    uint64_t turn;        /* order among equals: smaller first */
     atomic_bool cancel;   /* set by cancel(), read by the driver */
+    atomic_bool urgent;   /* set by submit() and urge() */
     enum page_state state;
 
     uint8_t *rgb; /* at the size the model reads, until it is encoded */
     uint32_t width, height;
     struct ocr_ids prompt;
     uint32_t max_tokens;
-    bool lowered; /* max_tokens is less than what was asked for */
+    uint32_t forced_length; /* go on to so many tokens; 0: no */
+    bool lowered;           /* max_tokens is less than what was asked for */
     struct ocr_sampler sampler;
 
     unsigned slot;
@@ -72,10 +91,22 @@ struct flight {
     uint64_t slots;  /* a bit for each that takes part */
 };
 
+/* How long a kind of work has been silent. Time is counted in the pieces that
+ * the driver really waited, so that a machine that slept is not taken for a
+ * device that hangs. */
+struct watch {
+    int64_t silent_ms, longest_ms;
+};
+
 void page_append(struct page_list *list, struct lighton_page *p);
+void page_remove(struct page_list *list, struct lighton_page *p);
 struct lighton_page *page_take(struct page_list *list); /* NULL: empty */
 
+/* Whose turn it is: urgent pages before others, then by turn. NULL: empty. */
+struct lighton_page *page_best(const struct page_list *list);
+
 struct ocr_recogniser {
+    struct ocr_recogniser_config config; /* its strings are not kept */
     struct ocr_model_folder *folder;
     const struct ocr_backend_ops *ops;
     struct ocr_backend *backend;
@@ -83,25 +114,39 @@ struct ocr_recogniser {
     enum ocr_precision precision;
     uint32_t multiple; /* of a page's sides, in pixels */
     char device[32];
+    unsigned capacity; /* pages held */
 
-    pthread_t driver;
-    pthread_mutex_t lock; /* guards the five below */
-    pthread_cond_t arrived, done;
-    struct page_list incoming, finished;
-    struct lighton_page *pages[SLOTS_MAX]; /* between submit and next */
+    pthread_t driver, preparer[PREPARERS_MAX];
+    bool driving;
+    unsigned preparers;
+    pthread_mutex_t lock;    /* guards what follows, up to `stop` */
+    pthread_cond_t arrived;  /* for a preparer: incoming */
+    pthread_cond_t prepared; /* for the driver: ready */
+    pthread_cond_t done;     /* for next(): finished */
+    struct page_list incoming, ready, finished;
+    struct lighton_page *pages[HELD_MAX]; /* between submit and next */
     unsigned held;
+    uint64_t turns;
     bool woken;
+    bool stop;
 
     /* The driver's own: */
     struct page_list waiting;
     struct lighton_page *slot[SLOTS_MAX];
+    unsigned slots_used;
     uint32_t *free_blocks; /* a stack */
     uint32_t free_count;
-    bool encoding; /* a vision pass is in the backend */
+    bool keeps;                /* a slot and blocks for urgent pages */
+    struct lighton_page *lane; /* on its way to the first token */
     struct flight flight[FLIGHTS_MAX];
     unsigned flights, steps; /* decodes at once, and steps of each */
     uint64_t ticket;
-    atomic_bool stop;
+    struct watch pages_watch, steps_watch;
+    int64_t looked_ms;
+    bool lost;
+
+    atomic_uint_fast64_t finished_work; /* for beat() */
+    atomic_uint limit_ms;
 };
 
 /* page.c: what a page needs before, and what becomes of it after. */
@@ -118,9 +163,22 @@ void page_finish(struct ocr_recogniser *r, struct lighton_page *p,
                  unsigned flags);
 void page_fail(struct lighton_page *p, enum ocr_kind kind,
                const char *sentence);
+void page_give_up(struct lighton_page *p); /* nobody wants it any more */
 void page_free(struct lighton_page *p);
+
+/* prepare.c: the threads that prepare pages. */
+int prepare_start(struct ocr_recogniser *r, unsigned threads,
+                  struct ocr_err *err);
+void prepare_join(struct ocr_recogniser *r); /* after stop */
 
 /* driver.c */
 void *driver_run(void *arg); /* the recogniser */
+
+/* The page's result is set: next() may have it. Any thread. */
+void page_deliver(struct ocr_recogniser *r, struct lighton_page *p);
+
+/* Something came for the driver, which waits in the backend or for pages. Any
+ * thread, without the lock. */
+void driver_wake(struct ocr_recogniser *r);
 
 #endif

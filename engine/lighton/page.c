@@ -19,16 +19,40 @@ void page_append(struct page_list *list, struct lighton_page *p)
     list->last = p;
 }
 
+void page_remove(struct page_list *list, struct lighton_page *p)
+{
+    struct lighton_page **at = &list->first, *before = NULL;
+
+    while (*at != p) {
+        before = *at;
+        at = &before->next;
+    }
+    *at = p->next;
+    if (list->last == p)
+        list->last = before;
+}
+
 struct lighton_page *page_take(struct page_list *list)
 {
     struct lighton_page *p = list->first;
 
-    if (p) {
-        list->first = p->next;
-        if (!list->first)
-            list->last = NULL;
-    }
+    if (p)
+        page_remove(list, p);
     return p;
+}
+
+struct lighton_page *page_best(const struct page_list *list)
+{
+    struct lighton_page *best = list->first;
+
+    for (struct lighton_page *p = best; p; p = p->next) {
+        const bool urgent = atomic_load(&p->urgent),
+                   best_urgent = atomic_load(&best->urgent);
+
+        if (urgent != best_urgent ? urgent : p->turn < best->turn)
+            best = p;
+    }
+    return best;
 }
 
 /* ---- before
@@ -108,6 +132,27 @@ static int prepare_limit(struct ocr_recogniser *r, struct lighton_page *p,
     return 0;
 }
 
+/* "500-1500:7": as many tokens as the seed 7 draws for the page's number, past
+ * every stop: for measurements, where the model's weights are drawn, too. */
+static void prepare_length(struct lighton_page *p)
+{
+    unsigned least = 0, most = 0, seed = 0;
+    char text[48];
+    uint64_t x;
+
+    ocr_setting(p->page.settings, "forced_length", "", text, sizeof text);
+    if (sscanf(text, "%u-%u:%u", &least, &most, &seed) != 3 || !least ||
+        least > most)
+        return;
+    x = p->id + (uint64_t)seed * 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    p->forced_length =
+        least + (uint32_t)((x ^ x >> 31) % ((uint64_t)most - least + 1));
+    if (p->forced_length < p->max_tokens)
+        p->max_tokens = p->forced_length;
+}
+
 int page_prepare(struct ocr_recogniser *r, struct lighton_page *p,
                  struct ocr_err *err)
 {
@@ -126,7 +171,9 @@ int page_prepare(struct ocr_recogniser *r, struct lighton_page *p,
     if (!p->repeat)
         return ocr_err_set(err, -ENOMEM, "no memory for another page");
     prepare_sampler(p);
-    return prepare_limit(r, p, err);
+    rc = prepare_limit(r, p, err);
+    prepare_length(p);
+    return rc;
 }
 
 /* ---- after
@@ -134,7 +181,7 @@ int page_prepare(struct ocr_recogniser *r, struct lighton_page *p,
 
 bool page_add_ids(struct lighton_page *p, const uint32_t *ids, uint32_t count)
 {
-    bool loops = false;
+    bool loops = false; /* random weights do, and are not ended for it */
 
     if (p->ids.count + count > p->ids.size) {
         const size_t size = 2 * p->ids.size + count + 256;
@@ -149,7 +196,7 @@ bool page_add_ids(struct lighton_page *p, const uint32_t *ids, uint32_t count)
         p->ids.id[p->ids.count++] = ids[i];
         loops = ocr_repeat_add(p->repeat, ids[i]);
     }
-    return loops;
+    return loops && !p->forced_length;
 }
 
 void page_finish(struct ocr_recogniser *r, struct lighton_page *p,
@@ -176,6 +223,11 @@ void page_fail(struct lighton_page *p, enum ocr_kind kind, const char *sentence)
 {
     p->result.kind = kind;
     snprintf(p->result.sentence, sizeof p->result.sentence, "%s", sentence);
+}
+
+void page_give_up(struct lighton_page *p)
+{
+    page_fail(p, OCR_KIND_CANCELLED, "nobody waited any more");
 }
 
 void page_free(struct lighton_page *p)

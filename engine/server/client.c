@@ -269,7 +269,7 @@ static void got_read(struct server *s, struct client *c,
     struct ocr_err err = OCR_ERR_INIT;
 
     if (p) {
-        p->priority = priority;
+        page_prioritise(s, p, priority);
         return;
     }
     if (!d || m->page != 0) {

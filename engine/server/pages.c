@@ -221,6 +221,49 @@ void pages_watch(struct server *s)
     }
 }
 
+/* ---- a device that may hang ---------------------------------------------- */
+
+static void send_beat(struct client *c, const struct ocr_beat *beat)
+{
+    const struct ocr_message m = {
+        .type = OCR_MSG_BEAT, .value = beat->finished, .flags = beat->limit_ms};
+
+    client_send(c, &m, NULL, -1);
+}
+
+void pages_beat(struct server *s)
+{
+    enum {
+        BEAT_MS = 1000
+    };
+    const int64_t now = ocr_now_ms();
+    struct ocr_beat beat;
+
+    if (!s->ops->beat || !s->reading || now - s->beat_ms < BEAT_MS)
+        return;
+    s->beat_ms = now;
+    s->ops->beat(s->recogniser, &beat);
+    for (struct client *c = s->clients; c; c = c->next)
+        if (c->pages && beat.limit_ms)
+            send_beat(c, &beat);
+}
+
+void pages_lost(struct server *s, const struct ocr_loss *loss)
+{
+    const struct ocr_message m = {.type = OCR_MSG_LOST,
+                                  .value = loss->device_fault,
+                                  .length = (uint32_t)strlen(loss->sentence)};
+
+    for (unsigned i = 0; i < loss->count; i++) {
+        struct page *p = find_id(s, loss->suspects[i]);
+
+        if (p)
+            tell_progress(p, OCR_STAGE_SUSPECT);
+    }
+    for (struct client *c = s->clients; c; c = c->next)
+        client_send(c, &m, loss->sentence, -1);
+}
+
 /* ---- coming and going -------------------------------------------------------
  */
 
@@ -245,6 +288,16 @@ void page_add(struct server *s, struct client *c, struct document *d,
     d->users++;
     c->pages++;
     link_page(s, p);
+}
+
+void page_prioritise(struct server *s, struct page *p,
+                     enum ocr_priority priority)
+{
+    const bool urgent = priority == OCR_PRIORITY_INTERACTIVE;
+
+    p->priority = priority;
+    if (urgent && p->state == PAGE_READING && s->ops->urge)
+        s->ops->urge(s->recogniser, p->id);
 }
 
 void page_cancel(struct server *s, struct page *p)
@@ -390,8 +443,11 @@ static bool start_decoding(struct server *s, struct page *p)
 
 static bool start_reading(struct server *s, struct page *p)
 {
-    const struct ocr_page page = {
-        .id = p->id, .image = p->image, .settings = p->settings};
+    const struct ocr_page page = {.id = p->id,
+                                  .image = p->image,
+                                  .settings = p->settings,
+                                  .urgent =
+                                      p->priority == OCR_PRIORITY_INTERACTIVE};
     struct ocr_err err = OCR_ERR_INIT;
     int rc;
 

@@ -55,8 +55,25 @@ static void on_decoded(void *arg, const struct ocr_decoded *decoded)
 {
     struct letter *letter = new_letter();
 
+    letter->kind = LETTER_DECODED;
     letter->decoded = *decoded;
     post(arg, letter);
+}
+
+/* The main thread tells the clients and ends the process; if it cannot, this
+ * does. */
+static void on_lost(void *arg, const struct ocr_loss *loss)
+{
+    enum {
+        PATIENCE_S = 2
+    };
+    struct letter *letter = new_letter();
+
+    letter->kind = LETTER_LOST;
+    letter->loss = *loss;
+    post(arg, letter);
+    sleep(PATIENCE_S);
+    _exit(1);
 }
 
 static void *take_results(void *arg)
@@ -66,7 +83,7 @@ static void *take_results(void *arg)
     for (;;) {
         struct letter *letter = new_letter();
 
-        letter->recognised = true;
+        letter->kind = LETTER_RECOGNISED;
         if (s->ops->next(s->recogniser, &letter->text)) {
             free(letter);
             return NULL;
@@ -86,6 +103,16 @@ static struct letter *take_letters(struct server *s)
     return first;
 }
 
+/* Whatever still waits in a queue of the device would be wrong: this process
+ * is over. What else it held is sent again by the clients. */
+__attribute__((noreturn)) static void lose(struct server *s,
+                                           const struct ocr_loss *loss)
+{
+    ocr_error("%s", loss->sentence);
+    pages_lost(s, loss);
+    _exit(1);
+}
+
 static void read_letters(struct server *s)
 {
     struct letter *letter = take_letters(s);
@@ -93,7 +120,9 @@ static void read_letters(struct server *s)
     while (letter) {
         struct letter *next = letter->next;
 
-        if (letter->recognised) {
+        if (letter->kind == LETTER_LOST) {
+            lose(s, &letter->loss);
+        } else if (letter->kind == LETTER_RECOGNISED) {
             page_recognised(s, &letter->text);
             free(letter->text.text);
         } else {
@@ -211,7 +240,7 @@ static int patience_ms(const struct server *s)
     const int64_t left =
         s->idle_since_ms + (int64_t)s->idle_s * 1000 - ocr_now_ms();
 
-    if (s->reading && s->ops->limit_s)
+    if (s->reading && (s->ops->limit_s || s->ops->beat))
         return 1000;
     if (s->first_page || s->load == LOAD_RUNNING)
         return -1;
@@ -255,6 +284,7 @@ static void serve(struct server *s, const struct pollfd *fds)
     bury_clients(s);
     pages_advance(s);
     pages_watch(s);
+    pages_beat(s);
 }
 
 static size_t count_clients(const struct server *s)
@@ -296,6 +326,8 @@ int server_run(struct server *s)
     const struct ocr_decode_config decode = {.done = on_decoded, .arg = s};
     struct ocr_err err = OCR_ERR_INIT;
 
+    s->config.arg = s;
+    s->config.lost = on_lost;
     pthread_mutex_init(&s->mailbox, NULL);
     s->idle_since_ms = ocr_now_ms();
     s->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

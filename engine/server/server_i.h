@@ -75,9 +75,16 @@ struct client {
 /* What other threads bring to the main one. */
 struct letter {
     struct letter *next;
-    bool recognised; /* else decoded */
-    struct ocr_decoded decoded;
-    struct ocr_recognised text;
+    enum {
+        LETTER_DECODED,
+        LETTER_RECOGNISED,
+        LETTER_LOST
+    } kind;
+    union {
+        struct ocr_decoded decoded;
+        struct ocr_recognised text;
+        struct ocr_loss loss;
+    };
 };
 
 enum load_state {
@@ -98,7 +105,7 @@ struct server {
     struct page *first_page, *last_page; /* in order of arrival */
     uint64_t next_id, next_turn;
     unsigned decoding, decoded, reading; /* pages by state */
-    int64_t idle_since_ms;
+    int64_t idle_since_ms, beat_ms;
     unsigned idle_s;
     const char *runtime, *name; /* the folder and the name of the socket */
 
@@ -139,6 +146,12 @@ void page_decoded(struct server *s, struct ocr_decoded *decoded);
 void page_recognised(struct server *s, struct ocr_recognised *text);
 void pages_advance(struct server *s); /* hands pages on as there is room */
 void pages_watch(struct server *s);   /* ends the engine if one never ends */
+void pages_beat(struct server *s);    /* tells clients that it works */
+/* The recogniser's device is lost: tells clients who may be to blame. */
+void pages_lost(struct server *s, const struct ocr_loss *loss);
+/* A message changed the priority of a page. */
+void page_prioritise(struct server *s, struct page *p,
+                     enum ocr_priority priority);
 void document_release(struct document *d);
 
 /* crash.c: handlers that tell clients why the engine dies. */

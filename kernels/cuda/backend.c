@@ -64,6 +64,7 @@ void cuda_lose(struct ocr_backend *b, uint64_t ticket, int code,
         ocr_gpu_err(&err, code, NULL, cudaGetErrorString((cudaError_t)code));
     snprintf(e.sentence, sizeof e.sentence, "%.159s",
              sentence ? sentence : err.text);
+    e.device_fault = ocr_gpu_is_fault(code);
     pthread_mutex_lock(&b->lock);
     before = b->lost;
     b->lost = true;

@@ -187,6 +187,18 @@ static void every_code_has_its_sentence(void **state)
     }
 }
 
+/* What a kernel can cause may be a page's; the rest is the card's. */
+static void faults_of_the_card_are_no_pages(void **state)
+{
+    (void)state;
+    assert_true(ocr_gpu_is_fault(OCR_GPU_ECC));
+    assert_true(ocr_gpu_is_fault(OCR_GPU_NOT_READY));
+    assert_true(ocr_gpu_is_fault(999));
+    assert_false(ocr_gpu_is_fault(OCR_GPU_ADDRESS));
+    assert_false(ocr_gpu_is_fault(OCR_GPU_LAUNCH));
+    assert_false(ocr_gpu_is_fault(0));
+}
+
 static void codes_of_the_driver_have_the_same_sentences(void **state)
 {
     (void)state;
@@ -275,6 +287,7 @@ int main(void)
         cmocka_unit_test_setup(a_wrong_number_is_said, fresh),
         cmocka_unit_test_setup(a_missing_plugin_is_said, fresh),
         cmocka_unit_test_setup(every_code_has_its_sentence, fresh),
+        cmocka_unit_test(faults_of_the_card_are_no_pages),
         cmocka_unit_test_setup(codes_of_the_driver_have_the_same_sentences,
                                fresh),
         cmocka_unit_test_setup(a_small_card_is_said, fresh),

@@ -20,7 +20,8 @@ static const struct ocr_recogniser_ops *const null = &ocr_recogniser_null;
 
 static struct ocr_recogniser *opened(const char *arguments)
 {
-    const struct ocr_recogniser_config config = {arguments, "auto", ""};
+    const struct ocr_recogniser_config config = {
+        .arguments = arguments, .device = "auto", .model = ""};
     struct ocr_recogniser *r = NULL;
 
     assert_int_equal(null->open(&r, &config, NULL), 0);
@@ -200,7 +201,8 @@ static void wrong_arguments_are_named(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        const struct ocr_recogniser_config config = {wrong[i], "auto", ""};
+        const struct ocr_recogniser_config config = {
+            .arguments = wrong[i], .device = "auto", .model = ""};
         struct ocr_recogniser *r = NULL;
         struct ocr_err err = OCR_ERR_INIT;
         assert_int_equal(null->open(&r, &config, &err), -EINVAL);

@@ -365,7 +365,8 @@ static void woken_it_gives_nothing_more(void **state)
 
 static int start(void **state)
 {
-    struct ocr_recogniser_config config = {"", "auto", ""};
+    struct ocr_recogniser_config config = {
+        .arguments = "", .device = "auto", .model = ""};
     struct ocr_err err = OCR_ERR_INIT;
 
     (void)state;
