@@ -253,6 +253,39 @@ const char *dir_entry(const struct dir *d, size_t i, struct stat *st)
     return name_of(d, &d->entries[i]);
 }
 
+static void count_text(struct ocr_fs *fs, struct handle *h, const char *name,
+                       struct ocr_texts_count *out)
+{
+    struct fuse_entry_param e;
+    struct facts facts;
+    struct node *n;
+    int rc;
+
+    n = attr_lookup(fs, h->node, h->fd, name, &e, &rc);
+    if (!n)
+        return;
+    if (n->kind == NODE_TEXT) {
+        facts_of_text(fs, n, &facts);
+        out->texts++;
+        out->known += facts.state == TEXT_KNOWN;
+        out->failed += facts.state == TEXT_FAILED;
+    }
+    node_unref(&fs->nodes, n);
+}
+
+void dir_count_texts(struct ocr_fs *fs, struct handle *h,
+                     struct ocr_texts_count *out)
+{
+    struct dir *d = h->dir;
+
+    *out = (struct ocr_texts_count){0};
+    pthread_mutex_lock(&d->lock);
+    for (size_t i = 0; i < d->count && h->fd >= 0; i++)
+        if (S_ISREG(d->entries[i].type) && ocr_is_text(d->entries[i].st_ino))
+            count_text(fs, h, name_of(d, &d->entries[i]), out);
+    pthread_mutex_unlock(&d->lock);
+}
+
 static void empty(struct dir *d)
 {
     free(d->entries);

@@ -86,6 +86,7 @@ int ocr_fs_create(struct ocr_fs **out, const struct ocr_fs_config *config,
     fs->uid = geteuid();
     fs->gid = getegid();
     fs->begun_ns = ocr_wall_ns();
+    fs->begun_ms = ocr_now_ms();
     fs->recogniser = ocr_options_recogniser(config->options);
     ocr_buf_init(&fs->settings, 64 << 10);
     ocr_options_settings(fs->options, &fs->settings);

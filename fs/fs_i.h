@@ -31,6 +31,7 @@
 #include "engine/base/buf.h"
 #include "engine/content.h"
 #include "engine/queue.h"
+#include "fs/count.h"
 #include "fs/fs.h"
 #include "fs/pause.h"
 #include "fs/readahead.h"
@@ -498,7 +499,8 @@ void reading_job_reload(void *arg, const struct ocr_job_key *key,
 /* ---- counters and failures (stats.c) --------------------------------- */
 
 enum {
-    LATENCY_BUCKETS = 12
+    LATENCY_BUCKETS = 12,
+    RATE_SECONDS = 60
 };
 
 struct failure {
@@ -523,6 +525,10 @@ struct stats {
     uint64_t latency[LATENCY_BUCKETS], latency_count;
     int64_t latency_sum_ms;
     uint64_t pages_done, pages_failed;
+    struct {
+        int64_t second;
+        unsigned pages;
+    } rate[RATE_SECONDS]; /* pages done in each of the last seconds */
     struct listed_failure listed[FAILURES_LISTED]; /* ring */
     uint64_t listed_count;
     struct failure recent[FAILURES_RECENT]; /* ring */
@@ -544,6 +550,8 @@ void stats_refused(struct stats *s);
 void stats_interrupted(struct stats *s);
 void stats_answered(struct stats *s, int64_t waited_ms);
 void stats_page(struct stats *s, bool done, unsigned pages);
+/* Pages a second in the last RATE_SECONDS, or since begun_ms. With the lock. */
+double stats_rate_locked(const struct stats *s, int64_t begun_ms);
 
 /* Logs, counts and lists a failure; path is relative to SOURCE. */
 void stats_fail(struct ocr_fs *fs, enum ocr_kind kind, const char *path,
@@ -617,6 +625,26 @@ struct node *attr_lookup(struct ocr_fs *fs, struct node *parent, int dir,
 bool attr_is_own_mount(const struct ocr_fs *fs, const struct stat *parent,
                        const char *name);
 
+/* ---- what is known of a text (facts.c) ------------------------------- */
+
+enum text_state {
+    TEXT_UNKNOWN,
+    TEXT_READING, /* somebody waits for it */
+    TEXT_KNOWN,
+    TEXT_FAILED,
+};
+
+struct facts {
+    enum text_state state;
+    bool hashed; /* key is set, by the index */
+    struct ocr_job_key key;
+    enum ocr_kind kind;       /* of a failure */
+    struct ocr_cached cached; /* of a known text, or of a failure for good */
+};
+
+/* By index, cache and memory: no image is read. */
+void facts_of_text(struct ocr_fs *fs, struct node *n, struct facts *out);
+
 /* ---- folders (dir.c) ------------------------------------------------- */
 
 struct dir;
@@ -631,6 +659,9 @@ int dir_snapshot(struct ocr_fs *fs, struct node *n, struct dir *d, int dir);
 size_t dir_count(const struct dir *d);
 /* The name of entry i; its number and type in *st. */
 const char *dir_entry(const struct dir *d, size_t i, struct stat *st);
+/* Counts the texts an open folder lists. */
+void dir_count_texts(struct ocr_fs *fs, struct handle *h,
+                     struct ocr_texts_count *out);
 struct dir *dir_new(void);
 void dir_free(struct dir *d); /* NULL is a no-op */
 
@@ -655,6 +686,7 @@ struct ocr_fs {
     uid_t uid; /* the mounter's */
     gid_t gid;
     int64_t begun_ns; /* wall clock */
+    int64_t begun_ms; /* ocr_now_ms */
 
     struct source source;
     struct own_mount own;

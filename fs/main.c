@@ -53,10 +53,12 @@ static const struct command commands[] = {
      "\n"
      "Exit status: 0 success, 1 some texts failed (each is named, with the\n"
      "reason), 2 wrong use.\n"},
-    {"status", cmd_status, OCR_FOR_STATUS, "[--watch] [MOUNTPOINT]",
+    {"status", cmd_status, OCR_FOR_STATUS, "[--watch] [--texts] [DIR]",
      "what mounts are doing: queue, errors, cache, engine",
-     "Without MOUNTPOINT all mounts of ocrfs that this user may look into.\n"
+     "DIR is a mount point; without it all mounts that this user may look\n"
+     "into. Of a folder below one: how many of its texts are known.\n"
      "\n"
+     "  --texts  of a mount point too: how many texts are known\n"
      "  --watch  again every second, until Ctrl-C or the end of the mount\n"},
     {"pause", cmd_pause, OCR_FOR_STATUS, "[MOUNTPOINT...]",
      "let nobody wait and read nothing new, so that the machine can sleep",

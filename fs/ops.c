@@ -374,6 +374,13 @@ static void op_ioctl(fuse_req_t req, fuse_ino_t id, unsigned command, void *arg,
     (void)id;
     (void)arg;
     (void)out_size;
+    if (flags & FUSE_IOCTL_DIR && command == OCR_COUNT_IOCTL) {
+        struct ocr_texts_count count;
+
+        dir_count_texts(fs, h, &count);
+        fuse_reply_ioctl(req, 0, &count, sizeof count);
+        return;
+    }
     if (!(flags & FUSE_IOCTL_DIR) || h->node != fs->control) {
         fuse_reply_err(req, ENOTTY);
         return;
