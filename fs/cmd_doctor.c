@@ -345,8 +345,8 @@ static void say_line(struct doctor *d, char *line)
 }
 
 /* The engine is asked, in a process of its own: looking for a GPU loads the
- * driver's library, and that may do what it likes. */
-static void check_gpu(struct doctor *d)
+ * driver's library, and that may do what it likes. `value` may be NULL. */
+static void ask_engine(struct doctor *d, const char *option, const char *value)
 {
     struct ocr_err err = OCR_ERR_INIT;
     char path[PATH_MAX], line[1024];
@@ -360,7 +360,7 @@ static void check_gpu(struct doctor *d)
     child = fork();
     if (child == 0) {
         dup2(out[1], STDOUT_FILENO);
-        execl(path, path, "--gpu", d->options.device, (char *)NULL);
+        execl(path, path, option, value, (char *)NULL);
         _exit(127);
     }
     close(out[1]);
@@ -402,7 +402,8 @@ int cmd_doctor(int argc, char **argv)
         check_engine(&d);
         check_hash(&d);
         check_machine(&d);
-        check_gpu(&d);
+        ask_engine(&d, "--sandbox", NULL);
+        ask_engine(&d, "--gpu", d.options.device);
         status = d.missing ? 1 : 0;
     }
     ocr_options_release(&d.options);
