@@ -118,7 +118,7 @@ def the_examples_of_the_manual_run():
 # What is on the line, and what must be offered. An "=" begins a word for
 # readline, so bash offers what stands behind it.
 CASES = [
-    ("ocrfs re", ["read"]),
+    ("ocrfs rea", ["read"]),
     ("ocrfs he", ["help"]),
     ("ocrfs warm --re", ["--refresh"]),
     ("ocrfs cache ", ["stat", "verify", "clear"]),
