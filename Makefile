@@ -171,20 +171,35 @@ asan: ## run the unit tests under address and undefined-behaviour sanitizers
 	$Q$(MAKE) unit SAN=address,undefined
 tsan: ## run the unit tests under the thread sanitizer
 	$Qsetarch -R $(MAKE) unit SAN=thread
-# FUZZ_SECONDS each; what they find stays in $(FUZZ)/NAME and is a file to keep
-# in tests/fuzz/seeds once it is understood.
+# What they find stays in $(FUZZ)/NAME/bad-* and is a file to keep in
+# tests/fuzz/seeds/NAME once it is understood; what is new stays beside it.
 FUZZ := build/fuzz
-FUZZ_SECONDS ?= 10
-FUZZ_NAMES := safetensors config tokenizer
-fuzz: $(FUZZ_NAMES:%=fuzz-%) ## feed the readers of model folders with random bytes, 10 s each
+S ?= 10
+FUZZ_NAMES := png jpeg exif server client finish html options safetensors config tokenizer
+FUZZED := $(filter-out kernels/cuda/% kernels/cpu/% engine/tesseract/% engine/lighton/% engine/gpu/% fs/% cache/%, \
+            $(TESTED)) fs/options.c fs/words.c
+fuzz: $(patsubst %,fuzz-%,$(or $(filter $T,$(FUZZ_NAMES)),$(FUZZ_NAMES))) ## feed what reads hostile bytes with random ones; T=png S=60: one target, 60 s
+fuzz-png fuzz-jpeg: FUZZ_MORE = tests/data/formats
 fuzz-%: $(FUZZ)/fuzz-%
 	$Qmkdir -p $(FUZZ)/$*
-	$Q$< -max_total_time=$(FUZZ_SECONDS) -max_len=16384 -timeout=10 -verbosity=0 \
-	    -print_final_stats=1 -artifact_prefix=$(FUZZ)/$*/bad- $(FUZZ)/$* tests/fuzz/seeds/$*
-$(FUZZ)/fuzz-%: tests/fuzz/driver.c tests/fuzz/targets.h $(BASE) $(wildcard engine/model/*.[ch])
-	@mkdir -p $(@D) && echo "  FUZZ  $@"
+	$Qlog=$(FUZZ)/$*.log; $< -max_total_time=$S -max_len=32768 -timeout=20 -print_final_stats=1 \
+	    -artifact_prefix=$(FUZZ)/$*/bad- $(FUZZ)/$* $(wildcard tests/fuzz/seeds/$*) $(FUZZ_MORE) >$$log 2>&1 || \
+	    { tail -n 60 $$log; exit 1; }; \
+	    echo "  fuzz $*: $$(sed -n 's/stat::number_of_executed_units: //p' $$log) inputs in $S s, nothing found"
+# Clang's, whatever the rest is built with.
+$(FUZZ)/fuzz-%: tests/fuzz/driver.c $(wildcard tests/fuzz/*.h) $(FUZZ)/obj/fuzzed.a
+	@echo "  FUZZ  $@"
 	$Qclang $(ALL_CPP) -DTARGET=fuzz_$* -std=c11 -g -O1 -fsanitize=fuzzer,address,undefined \
-	    -fno-sanitize-recover=undefined $(filter %.c,$^) $(MODEL_LIBS) -lm -o $@
+	    -fno-sanitize-recover=undefined $< $(FUZZ)/obj/fuzzed.a $(IMG_LIBS) $(MODEL_LIBS) $(XXH_LIBS) $(SECCOMP_LIBS) \
+	    -pthread -ldl -lm -o $@
+ifneq ($(OUT),$(FUZZ)/obj)
+$(FUZZ)/obj/fuzzed.a: FORCE
+	$Q$(MAKE) --no-print-directory $@ OUT=$(FUZZ)/obj CC=clang SAN=fuzzer-no-link,address,undefined WERROR=0 \
+	    CFLAGS='-O1 -g -fno-sanitize-recover=undefined'
+else
+$(OUT)/fuzzed.a: $(call obj,$(FUZZED))
+	$Q$(RM) $@ && $(AR) rcs $@ $^
+endif
 # Needed only when the checkpoint or the model's description changes.
 REFERENCE ?= build/reference/bin/python
 build/reference/bin/python: tests/reference/requirements.txt

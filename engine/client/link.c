@@ -460,7 +460,7 @@ static void handle_message(struct ocr_queue *q, const struct ocr_message *m)
     }
 }
 
-static void receive_all(struct ocr_queue *q)
+void queue_receive(struct ocr_queue *q)
 {
     while (q->sock >= 0) {
         const int rc = ocr_message_receive(q->sock, q->message);
@@ -590,7 +590,7 @@ static void turn(struct ocr_queue *q)
     if (fds[1].revents & POLLOUT)
         q->full = false;
     if (fds[1].revents & (POLLIN | POLLHUP | POLLERR))
-        receive_all(q);
+        queue_receive(q);
 }
 
 void *queue_thread(void *arg)

@@ -107,6 +107,9 @@ void queue_fail_waiting(struct ocr_queue *q, enum ocr_kind kind,
 /* Ends the jobs in `ended`. */
 void queue_report_ended(struct ocr_queue *q);
 
+/* Takes what the engine said, and its death (link.c). */
+void queue_receive(struct ocr_queue *q);
+
 /* The queue's thread (link.c); arg is the queue. */
 void *queue_thread(void *arg);
 
