@@ -123,6 +123,7 @@ struct ocr_cached {
                           maker before, else 0: the mtime to show (U12) */
     enum ocr_kind verdict; /* NONE: there is a text of `size` bytes */
     char sentence[256];    /* the verdict's, else "" */
+    char maker[256];       /* who made it: "recogniser: fingerprint" */
     char *text;            /* only from ocr_cache_get: malloc'd, NUL-terminated,
                               caller frees; NULL with a verdict */
 };

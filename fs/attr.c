@@ -147,6 +147,18 @@ static struct timespec timespec_ns(int64_t ns)
     return (struct timespec){.tv_sec = s, .tv_nsec = ns - s * 1000000000};
 }
 
+/* That of the reason is known as well. */
+static bool has_size(const struct ocr_fs *fs, struct ocr_cached *cached)
+{
+    char reason[REASON_BYTES];
+
+    if (cached->verdict == OCR_KIND_NONE)
+        return true;
+    cached->size = reading_reason(cached->verdict, cached->sentence, reason);
+    cached->stored = true;
+    return fs->errors == ERRORS_TEXT;
+}
+
 /* What the index knows about the size of a text that nobody opened yet. */
 static int ask_index(struct ocr_fs *fs, struct node *n, const struct object *o,
                      int fd)
@@ -162,7 +174,7 @@ static int ask_index(struct ocr_fs *fs, struct node *n, const struct object *o,
     identity = ocr_cache_identify(fs->cache, &id, key.digest);
     if (identity == OCR_IDENTITY_NONE ||
         ocr_cache_size(fs->cache, &key, &maker, &cached) ||
-        cached.verdict != OCR_KIND_NONE)
+        !has_size(fs, &cached))
         return 0;
     memcpy(digest.bytes, key.digest, sizeof digest.bytes);
     /* If the open will hash again, the node must not stand for these bytes. */
@@ -341,6 +353,16 @@ static int stat_link(struct ocr_fs *fs, struct node *parent, const char *name,
     return rc;
 }
 
+static bool is_selected(struct ocr_fs *fs, struct node *parent, int dir,
+                        const char *image, bool follow, const struct stat *st)
+{
+    char *folder = select_folder(fs, parent);
+    const bool yes = select_text(fs, folder, dir, image, follow, st);
+
+    free(folder);
+    return yes;
+}
+
 /* What `name` in `parent` is: a real object, or the image of a text. */
 static int resolve(struct ocr_fs *fs, struct node *parent, int dir,
                    const char *name, struct object *o, char *image,
@@ -352,6 +374,8 @@ static int resolve(struct ocr_fs *fs, struct node *parent, int dir,
 
     *kind = NODE_REAL;
     *follow = false;
+    if (!rc && !select_shown(fs, name, o->st.st_mode))
+        return -ENOENT;
     if (rc != -ENOENT)
         return rc;
     len = names_image_len(name, fs->suffix);
@@ -366,7 +390,8 @@ static int resolve(struct ocr_fs *fs, struct node *parent, int dir,
         *follow = true;
         rc = stat_link(fs, parent, image, &link, o);
     }
-    if (rc || !names_has_text(image, o->st.st_mode, fs->suffix, false))
+    if (rc || !names_has_text(image, o->st.st_mode, fs->suffix, false) ||
+        !is_selected(fs, parent, dir, image, *follow, &o->st))
         return -ENOENT;
     return 0;
 }

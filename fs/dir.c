@@ -144,9 +144,9 @@ static bool link_has_text(struct ocr_fs *fs, struct node *n, int dir,
     return true;
 }
 
-static int add_text(struct ocr_fs *fs, struct node *n, struct dir *d, int dir,
-                    const struct entry *image, const size_t *order,
-                    size_t count)
+static int add_text(struct ocr_fs *fs, struct node *n, const char *folder,
+                    struct dir *d, int dir, const struct entry *image,
+                    const size_t *order, size_t count)
 {
     const mode_t type = image->type;
     uint64_t st_ino = image->st_ino | 1;
@@ -158,8 +158,9 @@ static int add_text(struct ocr_fs *fs, struct node *n, struct dir *d, int dir,
     snprintf(text, sizeof text, "%s%s", name_of(d, image), fs->suffix);
     if (taken(d, order, count, text))
         return 0;
-    if (S_ISLNK(type) &&
-        !(fs->options->follow && link_has_text(fs, n, dir, text, &st_ino)))
+    if (S_ISLNK(type)
+            ? !(fs->options->follow && link_has_text(fs, n, dir, text, &st_ino))
+            : !select_text(fs, folder, dir, name_of(d, image), false, NULL))
         return 0;
     return add(d, text, S_IFREG, st_ino);
 }
@@ -168,20 +169,34 @@ static int add_texts(struct ocr_fs *fs, struct node *n, struct dir *d, int dir)
 {
     const size_t count = d->count;
     size_t *order = malloc((count + 1) * sizeof *order);
+    char *folder;
     int rc = 0;
 
     if (!order)
         return -ENOMEM;
+    folder = select_folder(fs, n);
     for (size_t i = 0; i < count; i++)
         order[i] = i;
     qsort_r(order, count, sizeof *order, by_name, d);
     for (size_t i = 0; i < count && !rc; i++) {
         const struct entry image = d->entries[i]; /* the array may move */
 
-        rc = add_text(fs, n, d, dir, &image, order, count);
+        rc = add_text(fs, n, folder, d, dir, &image, order, count);
     }
+    free(folder);
     free(order);
     return rc;
+}
+
+/* Images count until the texts are there. */
+static void drop_hidden(struct ocr_fs *fs, struct dir *d)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < d->count; i++)
+        if (select_shown(fs, name_of(d, &d->entries[i]), d->entries[i].type))
+            d->entries[kept++] = d->entries[i];
+    d->count = kept;
 }
 
 /* The order of st_ino: programs that sort by it (grep -r above 10,000 entries)
@@ -228,6 +243,7 @@ static int fill(struct ocr_fs *fs, struct node *n, struct dir *d, int dir,
         rc = add_texts(fs, n, d, dir);
     if (rc)
         return rc;
+    drop_hidden(fs, d);
     /* The dots come first, so they are made last and moved there. */
     rc = add_dots(fs, n, d, dir, &folder.st);
     if (rc)

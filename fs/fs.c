@@ -1,5 +1,6 @@
 #include "engine/base/io.h"
 #include "fs/fs_i.h"
+#include "fs/words.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -81,6 +82,8 @@ int ocr_fs_create(struct ocr_fs **out, const struct ocr_fs_config *config,
     fs->config = *config;
     fs->options = config->options;
     fs->suffix = fs->options->suffix;
+    fs->errors =
+        (enum errors_mode)ocr_word_index(OCR_ERRORS_WORDS, fs->options->errors);
     fs->source.fd = config->source_fd;
     fs->cache = config->cache;
     fs->uid = geteuid();

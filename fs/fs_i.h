@@ -53,8 +53,9 @@ enum {
     FAILURES_LISTED = 20,  /* in status */
     FAILURES_RECENT = 256, /* remembered in memory */
     FAILURE_MEMORY_MS = 60 * 1000,
-    INDEX_AGE_MS = 200, /* what the index said is asked again after this */
-    QUIET_FDS = 64,     /* images kept open while they have to stand still */
+    INDEX_AGE_MS = 200,  /* what the index said is asked again after this */
+    QUIET_FDS = 64,      /* images kept open while they have to stand still */
+    REASON_BYTES = 1024, /* of a failure, as a text */
     KTHREAD_WAIT_MS = 1000, /* then EAGAIN: NFS asks again by itself */
 };
 #define TIMEOUT_S 1.0 /* of entries and attributes: folders are not watched */
@@ -490,6 +491,10 @@ void reading_reply(struct ocr_fs *fs, fuse_req_t req, struct node *n,
 bool reading_ahead(struct ocr_fs *fs, struct node *n,
                    struct ocr_waiter *waiter);
 
+/* With errors=text: what the text of a bad image says. Its length; `out` holds
+ * REASON_BYTES bytes. */
+size_t reading_reason(enum ocr_kind kind, const char *sentence, char *out);
+
 /* Hooks of the queue. */
 void reading_job_finished(void *arg, const struct ocr_job_key *key,
                           const char *label, const struct ocr_result *result);
@@ -625,6 +630,21 @@ struct node *attr_lookup(struct ocr_fs *fs, struct node *parent, int dir,
 bool attr_is_own_mount(const struct ocr_fs *fs, const struct stat *parent,
                        const char *name);
 
+/* ---- what is shown (select.c) ----------------------------------------- */
+
+/* show=texts: whether something of SOURCE is seen at all. */
+bool select_shown(const struct ocr_fs *fs, const char *name, mode_t type);
+
+/* Path of a folder if select_text needs it, malloc'd, else NULL. */
+char *select_folder(struct ocr_fs *fs, struct node *folder);
+
+/* Whether the image `name` gets a text, as far as include, exclude, min_pixels
+ * and errors=hide decide: looks at its first bytes for min_pixels, and into
+ * the index for hide. `folder` as from select_folder, `dir` a descriptor of it;
+ * follow: the name is a link; st NULL: not asked yet. */
+bool select_text(struct ocr_fs *fs, const char *folder, int dir,
+                 const char *name, bool follow, const struct stat *st);
+
 /* ---- what is known of a text (facts.c) ------------------------------- */
 
 enum text_state {
@@ -644,6 +664,13 @@ struct facts {
 
 /* By index, cache and memory: no image is read. */
 void facts_of_text(struct ocr_fs *fs, struct node *n, struct facts *out);
+
+/* They as extended attributes, with -o xattr: the value of user.ocrfs.NAME,
+ * false if the node has none of this name; and the names it has, each with a
+ * NUL: their length. */
+bool facts_attribute(struct ocr_fs *fs, struct node *n, const char *name,
+                     char *out, size_t size);
+size_t facts_list(struct ocr_fs *fs, struct node *n, char *out, size_t size);
 
 /* ---- folders (dir.c) ------------------------------------------------- */
 
@@ -675,8 +702,16 @@ struct fsid {
     uint64_t id;
 };
 
+/* What a bad image shows, as in the choices of -o errors. */
+enum errors_mode {
+    ERRORS_ERRNO,
+    ERRORS_HIDE,
+    ERRORS_TEXT,
+};
+
 struct ocr_fs {
     /* Immutable after create. */
+    enum errors_mode errors;
     struct ocr_fs_config config;
     const struct ocr_options *options; /* borrowed */
     const char *suffix;
