@@ -247,4 +247,38 @@ def the_control_folder_has_another_name_or_none():
         equal(run(OCRFS, "status", m.path, status=None, stderr=True)[0], 1, "status")
 
 
+# --- configuration file -----------------------------------------------------
+
+def configure(text):
+    folder = os.path.join(os.environ["XDG_CONFIG_HOME"], "ocrfs")
+    os.makedirs(folder, exist_ok=True)
+    write_file(folder + "/config", text)
+    return folder + "/config"
+
+
+@test
+def the_users_file_counts_below_the_command_line():
+    configure(b"# mine\nsuffix = .txt\nexclude = *.jpg:old/**/x.png\nshow = texts\n")
+    with Mount("prefetch=off") as m:
+        tree(m, "a.png", "b.jpg", "old/x.png", "old/y.png")
+        equal(listing(m), ["a.png.txt", "old", "old/y.png.txt"], "by the file")
+    with Mount("prefetch=off", "show=all", "exclude=", source=m.source) as m:
+        equal(len(listing(m)), 9, "by the command line")
+
+
+@test
+def a_wrong_line_is_named_and_nothing_is_mounted():
+    path = configure(b"lang = eng\nxattrs = yes\n")
+    m = Mount()
+    status, _, said = run(*m.argv(), status=None, stderr=True)
+    equal(status, 1, "exit")
+    check(("%s:2: unknown option 'xattrs' (did you mean 'xattr'?)" % path).encode() in said, said)
+    check(not is_mounted(m.path), "mounted")
+    for text, what in ((b"size = exact\n", b":1: option 'size'"),
+                       (b"\nmin_pixels = many\n", b":2: option 'min_pixels'")):
+        configure(text)
+        said = run(OCRFS, "status", status=2, stderr=True)[2]
+        check(what in said, said)
+
+
 main()
