@@ -71,7 +71,7 @@ static const struct command commands[] = {
     {"resume", cmd_resume, OCR_FOR_STATUS, "[MOUNTPOINT...]",
      "the end of a pause", "Without MOUNTPOINT all mounts, as for pause.\n"},
     {"cache", cmd_cache, OCR_FOR_CACHE,
-     "stat|verify|clear|forget PATH...|gc --unseen=AGE [OPTIONS]",
+     "stat|verify|clear|forget|gc [PATH...] [--unseen=AGE] [OPTIONS]",
      "look at, check or empty the cache",
      "forget takes images, texts or folders and leaves nothing of their texts\n"
      "in the database or its journal; gc drops what nobody read for AGE "
