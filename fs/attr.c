@@ -7,8 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <linux/magic.h>
 #include <sys/statfs.h>
 #include <unistd.h>
+
+/* What changed less than a minute ago soon changes again. */
+#define SETTLED_NS ((int64_t)60 * 1000000000)
 
 /* ---- finding the object of a node ------------------------------------ */
 
@@ -86,11 +90,33 @@ int attr_open(struct ocr_fs *fs, struct node *n, bool read, struct object *out)
 
 /* ---- keys ------------------------------------------------------------ */
 
+/* Those where every change is made by this machine, and tells. Not overlayfs:
+ * its layers may be changed beside it. */
+static bool is_local(const struct statfs *sf)
+{
+    static const unsigned long kinds[] = {
+        EXT4_SUPER_MAGIC, /* and ext2, ext3 */
+        XFS_SUPER_MAGIC,   BTRFS_SUPER_MAGIC, F2FS_SUPER_MAGIC,
+        TMPFS_MAGIC,       RAMFS_MAGIC,       REISERFS_SUPER_MAGIC,
+        MSDOS_SUPER_MAGIC, EXFAT_SUPER_MAGIC, ISOFS_SUPER_MAGIC,
+        UDF_SUPER_MAGIC,   SQUASHFS_MAGIC,    EROFS_SUPER_MAGIC_V1,
+        0x2fc12fc1UL, /* ZFS */
+        0xca451a4eUL, /* bcachefs */
+        0x3153464aUL, /* JFS */
+        0x7366746eUL, /* NTFS, by the kernel's ntfs3 */
+    };
+
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if ((unsigned long)sf->f_type == kinds[i])
+            return true;
+    return false;
+}
+
 /* statfs is asked once per file system: what it says outlives reboots and
  * replugging, which st_dev does not. */
-static uint64_t file_system_id(struct ocr_fs *fs, dev_t dev, int fd)
+static struct fsid file_system(struct ocr_fs *fs, dev_t dev, int fd)
 {
-    struct fsid *known;
+    struct fsid *known, found = {.dev = dev, .id = dev};
     struct stat st;
     struct statfs sf;
     uint64_t id = 0;
@@ -100,20 +126,28 @@ static uint64_t file_system_id(struct ocr_fs *fs, dev_t dev, int fd)
         continue;
     pthread_mutex_unlock(&fs->nodes.lock);
     if (known)
-        return known->id;
+        return *known;
     if (fstat(fd, &st) || st.st_dev != dev)
-        return dev;
-    if (!fstatfs(fd, &sf))
+        return found;
+    if (!fstatfs(fd, &sf)) {
         memcpy(&id, &sf.f_fsid, sizeof id);
+        found.id = id ? id : dev;
+        found.local = is_local(&sf);
+    }
     known = malloc(sizeof *known);
     if (known) {
-        *known = (struct fsid){.dev = dev, .id = id ? id : dev};
+        *known = found;
         pthread_mutex_lock(&fs->nodes.lock);
         known->next = fs->fsids;
         fs->fsids = known;
         pthread_mutex_unlock(&fs->nodes.lock);
     }
-    return id ? id : dev;
+    return found;
+}
+
+bool attr_tells_changes(struct ocr_fs *fs, dev_t dev, int fd)
+{
+    return file_system(fs, dev, fd).local;
 }
 
 void attr_file_id(struct ocr_fs *fs, const struct stat *st, int fd,
@@ -122,7 +156,7 @@ void attr_file_id(struct ocr_fs *fs, const struct stat *st, int fd,
     const struct stamp stamp = stamp_of(st);
 
     *id = (struct ocr_file_id){
-        .fs = file_system_id(fs, st->st_dev, fd),
+        .fs = file_system(fs, st->st_dev, fd).id,
         .ino = st->st_ino,
         .size = (uint64_t)stamp.size,
         .mtime_ns = stamp.mtime_ns,
@@ -185,8 +219,48 @@ static int ask_index(struct ocr_fs *fs, struct node *n, const struct object *o,
                              (cached.stored || *maker.fingerprint));
 }
 
-static void fill_text(struct ocr_fs *fs, struct node *n, struct stat *st,
-                      double *timeout)
+/* Not what grows, nor what can be written by a name in another folder. */
+static bool is_settled(const struct object *o)
+{
+    return ocr_wall_ns() - stamp_of(&o->st).mtime_ns >= SETTLED_NS &&
+           o->st.st_nlink == 1;
+}
+
+/* True if the kernel may keep for long what it is told now. Folders never: what
+ * is mounted on one is no event. */
+static bool may_last(struct ocr_fs *fs, struct node *n, const struct object *o,
+                     struct trust trust)
+{
+    const int64_t now = ocr_now_ms();
+    bool lasts;
+
+    if (!trust.lasts || S_ISDIR(n->type) || !is_settled(o))
+        return false;
+    pthread_mutex_lock(&fs->nodes.lock);
+    lasts = watch_lasts(fs, trust) && n->written_ms <= now && !n->retired;
+    if (lasts)
+        n->lasting_ms = now + (int64_t)(1000 * LASTING_S);
+    pthread_mutex_unlock(&fs->nodes.lock);
+    return lasts;
+}
+
+/* Originals are written while they are looked at, and only the times tell of a
+ * mapping: their attributes never last. A text is one version of its image. */
+static void fill_timeouts(struct ocr_fs *fs, struct node *n,
+                          const struct object *o, bool exact,
+                          struct trust trust, struct timeouts *t)
+{
+    const bool lasts = may_last(fs, n, o, trust);
+
+    t->entry = lasts ? LASTING_S : TIMEOUT_S;
+    if (n->kind == NODE_TEXT)
+        t->attr = !exact ? 0 : lasts ? LASTING_S : TIMEOUT_S;
+    else
+        t->attr = TIMEOUT_S;
+}
+
+/* True if the size is final. */
+static bool fill_text(struct ocr_fs *fs, struct node *n, struct stat *st)
 {
     const enum ocr_size_mode mode = fs->options->size;
     struct image image;
@@ -217,28 +291,28 @@ static void fill_text(struct ocr_fs *fs, struct node *n, struct stat *st,
         .st_mtim = timespec_ns(redone_ns ? redone_ns : image.stamp.mtime_ns),
         .st_ctim = timespec_ns(image.stamp.ctime_ns),
     };
-    *timeout = exact ? TIMEOUT_S : 0;
+    return exact;
 }
 
 static void fill_real(struct ocr_fs *fs, const struct object *o,
-                      struct stat *st, double *timeout)
+                      struct stat *st)
 {
     *st = o->st;
     st->st_ino = node_st_ino(fs->root_dev, o->st.st_dev, o->st.st_ino, false);
     if (!S_ISLNK(st->st_mode)) /* those of a link say nothing */
         st->st_mode &= ~(mode_t)0222;
-    *timeout = TIMEOUT_S;
 }
 
 int attr_fill(struct ocr_fs *fs, struct node *n, const struct object *o, int fd,
-              struct stat *st, double *timeout)
+              struct trust trust, struct stat *st, struct timeouts *timeouts)
 {
     const int64_t now = ocr_now_ms();
-    bool ask;
+    bool ask, exact;
     int rc = 0;
 
     if (n->kind == NODE_REAL) {
-        fill_real(fs, o, st, timeout);
+        fill_real(fs, o, st);
+        fill_timeouts(fs, n, o, true, trust, timeouts);
         return 0;
     }
     /* A listing is followed at once by a stat of each text, since what is not
@@ -250,7 +324,8 @@ int attr_fill(struct ocr_fs *fs, struct node *n, const struct object *o, int fd,
     pthread_mutex_unlock(&fs->nodes.lock);
     if (ask)
         rc = ask_index(fs, n, o, fd);
-    fill_text(fs, n, st, timeout);
+    exact = fill_text(fs, n, st);
+    fill_timeouts(fs, n, o, exact, trust, timeouts);
     return rc;
 }
 
@@ -268,7 +343,7 @@ static int attr_of_open(struct ocr_fs *fs, struct node *n, struct stat *st,
         if (!text)
             return -ESTALE;
         text_unref(text);
-        fill_text(fs, n, st, timeout);
+        *timeout = fill_text(fs, n, st) ? TIMEOUT_S : 0;
         return 0;
     }
     fd = node_open_fd(&fs->nodes, n);
@@ -276,14 +351,29 @@ static int attr_of_open(struct ocr_fs *fs, struct node *n, struct stat *st,
         return fd;
     rc = attr_stat(fs, fd, &o);
     if (!rc)
-        fill_real(fs, &o, st, timeout);
+        fill_real(fs, &o, st);
+    *timeout = TIMEOUT_S;
     close(fd);
     return rc;
+}
+
+/* Of the folder that the node's newest name is in. */
+static struct trust trust_of(struct ocr_fs *fs, struct node *n)
+{
+    struct trust trust = {.lasts = false};
+
+    pthread_mutex_lock(&fs->nodes.lock);
+    if (n->names && !n->names->follow)
+        trust = watch_trust(fs, n->names->parent);
+    pthread_mutex_unlock(&fs->nodes.lock);
+    return trust;
 }
 
 int attr_get(struct ocr_fs *fs, struct node *n, struct stat *st,
              double *timeout)
 {
+    const struct trust trust = trust_of(fs, n);
+    struct timeouts timeouts = {0};
     struct object o;
     int fd, rc;
 
@@ -298,7 +388,8 @@ int attr_get(struct ocr_fs *fs, struct node *n, struct stat *st,
         if (n->kind == NODE_TEXT)
             rc = node_check_version(&fs->nodes, n, &o);
         if (!rc)
-            rc = attr_fill(fs, n, &o, fd, st, timeout);
+            rc = attr_fill(fs, n, &o, fd, trust, st, &timeouts);
+        *timeout = timeouts.attr;
         close(fd);
     }
     return rc == -ESTALE ? attr_of_open(fs, n, st, timeout) : rc;
@@ -399,6 +490,8 @@ static int resolve(struct ocr_fs *fs, struct node *parent, int dir,
 struct node *attr_lookup(struct ocr_fs *fs, struct node *parent, int dir,
                          const char *name, struct fuse_entry_param *e, int *rc)
 {
+    struct trust trust = watch_trust(fs, parent);
+    struct timeouts timeouts;
     char image[NAME_BYTES + 1];
     enum node_kind kind;
     struct object o;
@@ -408,6 +501,7 @@ struct node *attr_lookup(struct ocr_fs *fs, struct node *parent, int dir,
     *rc = resolve(fs, parent, dir, name, &o, image, &follow, &kind);
     if (*rc)
         return NULL;
+    trust.lasts = trust.lasts && !follow; /* the target is elsewhere */
     /* Twice: the index may know that the node stands for other bytes. */
     for (int i = 0; i < 2; i++) {
         n = node_enter(&fs->nodes, parent, kind == NODE_TEXT ? image : name,
@@ -417,9 +511,10 @@ struct node *attr_lookup(struct ocr_fs *fs, struct node *parent, int dir,
         *e = (struct fuse_entry_param){
             .ino = n->id,
             .generation = fs->nodes.generation,
-            .entry_timeout = TIMEOUT_S,
         };
-        *rc = attr_fill(fs, n, &o, dir, &e->attr, &e->attr_timeout);
+        *rc = attr_fill(fs, n, &o, dir, trust, &e->attr, &timeouts);
+        e->entry_timeout = timeouts.entry;
+        e->attr_timeout = timeouts.attr;
         if (!*rc)
             return n;
         node_unref(&fs->nodes, n);

@@ -7,6 +7,7 @@
 #include "engine/queue.h"
 #include "fs/commands.h"
 #include "fs/options.h"
+#include "fs/watch.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
@@ -373,6 +375,36 @@ static void ask_engine(struct doctor *d, const char *option, const char *value)
         waitpid(child, NULL, 0);
 }
 
+/* A limit for all programs of a user; watching takes half of it. */
+static void check_watching(struct doctor *d)
+{
+    enum {
+        FEW = 16384
+    };
+    const unsigned limit = watch_limit("max_user_watches");
+    const int fd = inotify_init1(IN_CLOEXEC);
+    const int why = errno;
+
+    ocr_close(fd);
+    if (fd < 0 && why == EMFILE)
+        say(d, NOTE, "watching",
+            "no folder can be watched, changes show after a second; run as "
+            "root: sysctl fs.inotify.max_user_instances=%u",
+            4 * watch_limit("max_user_instances"));
+    else if (fd < 0)
+        say(d, NOTE, "watching",
+            "no folder can be watched (%s), changes show after a second",
+            strerror(why));
+    else if (limit < FEW)
+        say(d, NOTE, "watching",
+            "%u folders can be watched, changes in more show after a second; "
+            "run as root: sysctl fs.inotify.max_user_watches=%u",
+            limit / 2, 8 * FEW);
+    else
+        say(d, OK, "watching", "%u folders can be watched for changes",
+            limit / 2);
+}
+
 static void check_hash(struct doctor *d)
 {
     if (HAVE_XXHASH)
@@ -396,6 +428,7 @@ int cmd_doctor(int argc, char **argv)
         check_device(&d);
         check_fusermount(&d);
         check_allow_other(&d);
+        check_watching(&d);
         check_cache(&d);
         check_runtime(&d);
         check_model(&d);

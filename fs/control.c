@@ -55,6 +55,7 @@ struct figures {
     uint64_t opens, quick, refused, interrupted, pages_done, pages_failed;
     double rate; /* pages a second */
     uint64_t ahead_started, ahead_used, ahead_wasted;
+    struct watch_figures watch;
     uint64_t errors[OCR_KIND_LAST + 1];
     uint64_t latency[LATENCY_BUCKETS], latency_count;
     int64_t latency_sum_ms;
@@ -131,6 +132,7 @@ static struct figures *collect(struct ocr_fs *fs)
     f->ahead_used = fs->ahead.used;
     f->ahead_wasted = fs->ahead.wasted;
     pthread_mutex_unlock(&fs->ahead.lock);
+    watch_figures(&fs->watch, &f->watch);
     pthread_mutex_lock(&fs->nodes.lock);
     f->nodes = fs->nodes.count;
     pthread_mutex_unlock(&fs->nodes.lock);
@@ -259,6 +261,19 @@ static void people_work(const struct figures *f, struct ocr_buf *out)
                        priorities[f->jobs[i].priority]);
 }
 
+static void people_watch(const struct watch_figures *w, struct ocr_buf *out)
+{
+    if (!w->on)
+        ocr_buf_puts(out, "watch       off: changes show after a second\n");
+    else
+        ocr_buf_printf(out,
+                       "watch       %zu folders%s, %llu events, lost %llu "
+                       "times\n",
+                       w->folders, w->full ? " (no more can be)" : "",
+                       (unsigned long long)w->events,
+                       (unsigned long long)w->overflows);
+}
+
 static void people_cache(struct ocr_fs *fs, const struct figures *f,
                          struct ocr_buf *out)
 {
@@ -309,6 +324,7 @@ static void write_status(struct ocr_fs *fs, const struct figures *f,
         ocr_buf_printf(out, "model       %s\n", text);
     people_engine(f, out);
     people_work(f, out);
+    people_watch(&f->watch, out);
     people_cache(fs, f, out);
     people_errors(f, out);
 }
@@ -368,6 +384,14 @@ static json_t *json_cache(struct ocr_fs *fs, const struct figures *f)
         "verdicts", (json_int_t)c->verdicts, "files", (json_int_t)c->files,
         "disk_bytes", (json_int_t)c->disk_bytes, "hits", (json_int_t)c->hits,
         "misses", (json_int_t)c->misses, "bad_rows", (json_int_t)c->bad_rows);
+}
+
+static json_t *json_watch(const struct watch_figures *w)
+{
+    return json_pack("{s:b, s:I, s:b, s:b, s:I, s:I, s:I}", "on", w->on,
+                     "folders", (json_int_t)w->folders, "full", w->full,
+                     "sound", w->sound, "events", (json_int_t)w->events, "lost",
+                     (json_int_t)w->overflows, "told", (json_int_t)w->told);
 }
 
 static json_t *json_errors(const struct figures *f)
@@ -448,6 +472,7 @@ static void write_json(struct ocr_fs *fs, const struct figures *f,
     json_object_set_new(root, "opens", json_opens(f));
     json_object_set_new(root, "pages", json_pages(f));
     json_object_set_new(root, "readahead", json_ahead(f));
+    json_object_set_new(root, "watch", json_watch(&f->watch));
     json_object_set_new(root, "waits", json_waits(f));
     json_object_set_new(root, "errors", json_errors(f));
     char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
@@ -547,6 +572,17 @@ static void metrics_work(const struct figures *f, struct ocr_buf *out)
                        (unsigned long long)f->errors[i]);
 }
 
+static void metrics_watch(const struct watch_figures *w, struct ocr_buf *out)
+{
+    one(out, "watched_folders", "gauge", "Folders watched for changes.",
+        w->folders);
+    one(out, "watch_events_total", "counter", "Changes heard of.", w->events);
+    one(out, "watch_lost_total", "counter", "Times that changes were lost.",
+        w->overflows);
+    one(out, "watch_told_total", "counter", "Changes told to the kernel.",
+        w->told);
+}
+
 static void metrics_cache(const struct figures *f, struct ocr_buf *out)
 {
     const struct ocr_cache_stat *c = &f->cache;
@@ -564,6 +600,7 @@ static void write_metrics(const struct figures *f, struct ocr_buf *out)
     metrics_queue(f, out);
     metrics_work(f, out);
     metrics_latency(f, out);
+    metrics_watch(&f->watch, out);
     metrics_cache(f, out);
 }
 

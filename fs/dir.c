@@ -375,6 +375,8 @@ void dir_open(struct ocr_fs *fs, fuse_req_t req, struct node *n,
         rc = control_snapshot(fs, d);
     } else if (!rc) {
         fd = attr_open(fs, n, true, &o);
+        if (fd >= 0)
+            watch_folder(fs, n, fd);
         rc = fd < 0 ? fd : dir_snapshot(fs, n, d, fd);
     }
     if (!rc) {

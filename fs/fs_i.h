@@ -16,12 +16,15 @@
  *   park.lock    readings, parked requests                a walk over them
  *   ahead.lock   opens to look at, guesses                a walk over them
  *   nodes.lock   nodes, names, counts, handles of nodes   a walk up the names
+ *   list_lock    (of watch) changes to tell, writes       a copy of a name
  *   pool.lock    tasks of the hashing pool                a walk over them
  *   stats.lock   counters, failures, fingerprint          copying them
  *
  * dir.lock belongs to one handle, so only its own reader can wait for it. No
- * other is held across SOURCE, the cache, or an answer to the kernel. The
- * queue's lock is below park.lock; the queue calls back without it.
+ * other is held across SOURCE, the cache, or an answer to the kernel, and none
+ * at all when the kernel is notified. The queue's lock is below park.lock; the
+ * queue calls back without it. watch.lock (descriptors of watches; longest:
+ * placing one) is taken alone.
  *
  * Layer:   fs. */
 #ifndef OCR_FS_I_H
@@ -37,6 +40,7 @@
 #include "fs/readahead.h"
 #include "fs/remarks.h"
 #include "fs/warm.h"
+#include "fs/watch.h"
 
 #include <fuse_lowlevel.h>
 #include <pthread.h>
@@ -58,7 +62,6 @@ enum {
     REASON_BYTES = 1024, /* of a failure, as a text */
     KTHREAD_WAIT_MS = 1000, /* then EAGAIN: NFS asks again by itself */
 };
-#define TIMEOUT_S 1.0 /* of entries and attributes: folders are not watched */
 
 /* ---- objects of SOURCE (source.c) ------------------------------------ */
 
@@ -144,7 +147,8 @@ enum node_kind {
 };
 
 struct name {
-    struct name *next;
+    struct name *next, *next_key;
+    struct node *node;   /* whose it is */
     struct node *parent; /* holds a reference */
     bool follow;         /* a link that leads to the object (-o follow) */
     char text[];         /* for a text: the name of its image */
@@ -185,10 +189,13 @@ struct node {
     struct name *names; /* newest first */
     struct handle *handles;
     struct node *next_id, *next_key;
+    int64_t lasting_ms; /* until then the kernel may not ask again */
+    int64_t written_ms; /* until then it may be written, and has to */
     union {
         struct {
             struct stamp opened; /* at the last open */
             bool settled;        /* and it was old enough to tell changes */
+            atomic_int wd;       /* of a folder (watch.h): 0: not watched */
         } real;
         struct {
             struct image image;
@@ -215,7 +222,9 @@ struct node {
 struct nodes {
     pthread_mutex_t lock;
     struct node **by_id, **by_key; /* [size], chained */
+    struct name **by_name;         /* [size], by parent and text */
     size_t size, count;
+    struct watch *watch; /* is told of watched folders that go; or NULL */
     fuse_ino_t next_id;
     uint64_t generation; /* 32 bits: what the kernel keeps of it */
     struct node *root;   /* refs never fall to 0 */
@@ -262,6 +271,35 @@ char *node_path(struct nodes *t, struct node *n, unsigned nth, bool *follow);
 
 /* The folder of a folder, with a reference; NULL if it has no name. */
 struct node *node_parent(struct nodes *t, struct node *n);
+
+/* What is known by a name. */
+struct known {
+    fuse_ino_t id;
+    bool text, folder;
+    bool open;    /* by somebody in the mount */
+    bool lasting; /* the kernel does not ask again by itself */
+};
+
+/* What has `name` in the folder with this id, texts by the name of their
+ * image: at most `room`. written_ms: if not 0, until when it may be written,
+ * so that what the kernel is told of it does not last. */
+size_t node_named(struct nodes *t, fuse_ino_t folder, const char *name,
+                  int64_t written_ms, struct known *out, size_t room);
+
+/* What had one name has another (of the same or another folder) as well. */
+void node_moved(struct nodes *t, fuse_ino_t from, const char *old,
+                fuse_ino_t to, const char *new);
+
+/* One name of what the kernel was told for long. */
+struct lasting {
+    fuse_ino_t folder, id;
+    bool text;
+    char name[NAME_BYTES + 1];
+};
+
+/* The names in the buckets from *bucket on, as many as fit: 0 at the end. */
+size_t node_lasting(struct nodes *t, size_t *bucket, int64_t now_ms,
+                    struct lasting *out, size_t room);
 
 /* Out of the table of keys: the next lookup makes another node. */
 void node_retire(struct nodes *t, struct node *n);
@@ -601,15 +639,25 @@ void control_write(struct ocr_fs *fs, unsigned which, struct ocr_buf *out);
  * read, for reading. -ESTALE if no name does. For a text: its image. */
 int attr_open(struct ocr_fs *fs, struct node *n, bool read, struct object *out);
 
-/* Attributes and their timeout of a node whose object is `o` (for a text: its
- * image, checked with node_check_version). `fd` is some descriptor on the
- * object's file system, for its id. -ESTALE: look up again. */
+/* How long the kernel need not ask again, in seconds. */
+struct timeouts {
+    double entry, attr;
+};
+
+/* Attributes and timeouts of a node whose object is `o` (for a text: its
+ * image, checked with node_check_version), looked at under `trust`. `fd` is
+ * some descriptor on the object's file system, for its id. -ESTALE: look up
+ * again. */
 int attr_fill(struct ocr_fs *fs, struct node *n, const struct object *o, int fd,
-              struct stat *st, double *timeout);
+              struct trust trust, struct stat *st, struct timeouts *timeouts);
 
 /* The same by the node's names, and for open handles of what is gone. */
 int attr_get(struct ocr_fs *fs, struct node *n, struct stat *st,
              double *timeout);
+
+/* True if the file system that `fd` is on, with this device, tells (inotify)
+ * of every change there is: a local one of a known kind. */
+bool attr_tells_changes(struct ocr_fs *fs, dev_t dev, int fd);
 
 /* What `fd` is now, limited by its ACL. */
 int attr_stat(struct ocr_fs *fs, int fd, struct object *out);
@@ -700,6 +748,7 @@ struct fsid {
     struct fsid *next;
     dev_t dev;
     uint64_t id;
+    bool local;
 };
 
 /* What a bad image shows, as in the choices of -o errors. */
@@ -726,6 +775,7 @@ struct ocr_fs {
     struct source source;
     struct own_mount own;
     struct nodes nodes;
+    struct watch watch;
     struct hashpool pool;
     struct park park;
     struct ahead ahead;

@@ -71,6 +71,17 @@ static void reply_entry(struct ocr_fs *fs, fuse_req_t req, struct node *n,
         node_forget(&fs->nodes, n->id, 1);
 }
 
+/* What is missing may be kept as well, if it is heard when it comes. */
+static void reply_missing(struct ocr_fs *fs, fuse_req_t req, struct trust trust)
+{
+    const struct fuse_entry_param none = {.entry_timeout = TIMEOUT_S};
+
+    if (watch_lasts(fs, trust))
+        fuse_reply_entry(req, &none);
+    else
+        fuse_reply_err(req, ENOENT);
+}
+
 /* "." and "..": the kernel has a file handle and asks what it means (F16). */
 static int look_up_known(struct ocr_fs *fs, struct node *n,
                          struct fuse_entry_param *e)
@@ -103,7 +114,7 @@ static struct node *look_up_control(struct ocr_fs *fs, const char *name,
 
 static struct node *look_up_real(struct ocr_fs *fs, struct node *parent,
                                  const char *name, struct fuse_entry_param *e,
-                                 int *rc)
+                                 struct trust *trust, int *rc)
 {
     struct node *n;
     struct object folder;
@@ -113,6 +124,8 @@ static struct node *look_up_real(struct ocr_fs *fs, struct node *parent,
         *rc = fd;
         return NULL;
     }
+    watch_folder(fs, parent, fd);
+    *trust = watch_trust(fs, parent);
     if (attr_is_own_mount(fs, &folder.st, name)) {
         *rc = -ENOENT;
         n = NULL;
@@ -125,7 +138,7 @@ static struct node *look_up_real(struct ocr_fs *fs, struct node *parent,
 
 static struct node *look_up(struct ocr_fs *fs, struct node *parent,
                             const char *name, struct fuse_entry_param *e,
-                            int *rc)
+                            struct trust *trust, int *rc)
 {
     struct node *n;
 
@@ -142,20 +155,23 @@ static struct node *look_up(struct ocr_fs *fs, struct node *parent,
     if (parent == fs->control || (parent == fs->nodes.root && fs->control &&
                                   !strcmp(name, fs->options->control)))
         return look_up_control(fs, parent == fs->control ? name : NULL, e, rc);
-    return look_up_real(fs, parent, name, e, rc);
+    return look_up_real(fs, parent, name, e, trust, rc);
 }
 
 static void op_lookup(fuse_req_t req, fuse_ino_t id, const char *name)
 {
     struct ocr_fs *fs = fs_of(req);
     struct node *parent = node_get(&fs->nodes, id), *n = NULL;
+    struct trust trust = {.lasts = false};
     struct fuse_entry_param e;
     int rc = -ESTALE;
 
     if (parent)
-        n = look_up(fs, parent, name, &e, &rc);
+        n = look_up(fs, parent, name, &e, &trust, &rc);
     if (n)
         reply_entry(fs, req, n, &e);
+    else if (rc == -ENOENT)
+        reply_missing(fs, req, trust);
     else
         fuse_reply_err(req, -rc);
     node_unref(&fs->nodes, n);

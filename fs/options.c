@@ -105,6 +105,10 @@ static const struct option table[] = {
      "pages read ahead of a program that opens one text after the other: auto "
      "(as many as the engine takes), off, or at most N",
      check_prefetch},
+    {"watch", TEXT, AT(watch), "auto", OCR_FOR_MOUNT, NULL, "N",
+     "folders of SOURCE watched for changes, which then show at once: auto "
+     "(half of what the system allows), off, or at most N",
+     check_prefetch},
     {"partial", FLAG, AT(partial), "no", TEXTS, NULL, NULL,
      "read what a truncated image has; not cached", NULL},
 

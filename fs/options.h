@@ -54,6 +54,7 @@ struct ocr_options {
     bool partial;           /* serve what a truncated image has, uncached */
 
     char *prefetch; /* auto, off, or how many pages at most */
+    char *watch;    /* auto, off, or how many folders at most */
 
     /* Texts */
     char *suffix; /* ".md" */
