@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <linux/magic.h>
 #include <sys/statfs.h>
 #include <unistd.h>
 
@@ -90,33 +89,11 @@ int attr_open(struct ocr_fs *fs, struct node *n, bool read, struct object *out)
 
 /* ---- keys ------------------------------------------------------------ */
 
-/* Those where every change is made by this machine, and tells. Not overlayfs:
- * its layers may be changed beside it. */
-static bool is_local(const struct statfs *sf)
-{
-    static const unsigned long kinds[] = {
-        EXT4_SUPER_MAGIC, /* and ext2, ext3 */
-        XFS_SUPER_MAGIC,   BTRFS_SUPER_MAGIC, F2FS_SUPER_MAGIC,
-        TMPFS_MAGIC,       RAMFS_MAGIC,       REISERFS_SUPER_MAGIC,
-        MSDOS_SUPER_MAGIC, EXFAT_SUPER_MAGIC, ISOFS_SUPER_MAGIC,
-        UDF_SUPER_MAGIC,   SQUASHFS_MAGIC,    EROFS_SUPER_MAGIC_V1,
-        0x2fc12fc1UL, /* ZFS */
-        0xca451a4eUL, /* bcachefs */
-        0x3153464aUL, /* JFS */
-        0x7366746eUL, /* NTFS, by the kernel's ntfs3 */
-    };
-
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if ((unsigned long)sf->f_type == kinds[i])
-            return true;
-    return false;
-}
-
 /* statfs is asked once per file system: what it says outlives reboots and
  * replugging, which st_dev does not. */
-static struct fsid file_system(struct ocr_fs *fs, dev_t dev, int fd)
+static uint64_t file_system_id(struct ocr_fs *fs, dev_t dev, int fd)
 {
-    struct fsid *known, found = {.dev = dev, .id = dev};
+    struct fsid *known;
     struct stat st;
     struct statfs sf;
     uint64_t id = 0;
@@ -126,28 +103,20 @@ static struct fsid file_system(struct ocr_fs *fs, dev_t dev, int fd)
         continue;
     pthread_mutex_unlock(&fs->nodes.lock);
     if (known)
-        return *known;
+        return known->id;
     if (fstat(fd, &st) || st.st_dev != dev)
-        return found;
-    if (!fstatfs(fd, &sf)) {
+        return dev;
+    if (!fstatfs(fd, &sf))
         memcpy(&id, &sf.f_fsid, sizeof id);
-        found.id = id ? id : dev;
-        found.local = is_local(&sf);
-    }
     known = malloc(sizeof *known);
     if (known) {
-        *known = found;
+        *known = (struct fsid){.dev = dev, .id = id ? id : dev};
         pthread_mutex_lock(&fs->nodes.lock);
         known->next = fs->fsids;
         fs->fsids = known;
         pthread_mutex_unlock(&fs->nodes.lock);
     }
-    return found;
-}
-
-bool attr_tells_changes(struct ocr_fs *fs, dev_t dev, int fd)
-{
-    return file_system(fs, dev, fd).local;
+    return id ? id : dev;
 }
 
 void attr_file_id(struct ocr_fs *fs, const struct stat *st, int fd,
@@ -156,7 +125,7 @@ void attr_file_id(struct ocr_fs *fs, const struct stat *st, int fd,
     const struct stamp stamp = stamp_of(st);
 
     *id = (struct ocr_file_id){
-        .fs = file_system(fs, st->st_dev, fd).id,
+        .fs = file_system_id(fs, st->st_dev, fd),
         .ino = st->st_ino,
         .size = (uint64_t)stamp.size,
         .mtime_ns = stamp.mtime_ns,

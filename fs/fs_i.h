@@ -655,10 +655,6 @@ int attr_fill(struct ocr_fs *fs, struct node *n, const struct object *o, int fd,
 int attr_get(struct ocr_fs *fs, struct node *n, struct stat *st,
              double *timeout);
 
-/* True if the file system that `fd` is on, with this device, tells (inotify)
- * of every change there is: a local one of a known kind. */
-bool attr_tells_changes(struct ocr_fs *fs, dev_t dev, int fd);
-
 /* What `fd` is now, limited by its ACL. */
 int attr_stat(struct ocr_fs *fs, int fd, struct object *out);
 
@@ -748,7 +744,6 @@ struct fsid {
     struct fsid *next;
     dev_t dev;
     uint64_t id;
-    bool local;
 };
 
 /* What a bad image shows, as in the choices of -o errors. */

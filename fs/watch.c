@@ -4,12 +4,14 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -148,6 +150,33 @@ void watch_folder_gone(struct watch *w, struct node *folder)
 
 /* ---- placing --------------------------------------------------------- */
 
+/* True on a file system that tells of every change: they are all made by this
+ * machine. Not overlayfs: its layers may be changed beside it. Asked each time,
+ * since the device numbers of what was unmounted are used again. */
+static bool tells_changes(int fd)
+{
+    static const unsigned long kinds[] = {
+        EXT4_SUPER_MAGIC, /* and ext2, ext3 */
+        XFS_SUPER_MAGIC,   BTRFS_SUPER_MAGIC, F2FS_SUPER_MAGIC,
+        TMPFS_MAGIC,       RAMFS_MAGIC,       REISERFS_SUPER_MAGIC,
+        MSDOS_SUPER_MAGIC, EXFAT_SUPER_MAGIC, ISOFS_SUPER_MAGIC,
+        UDF_SUPER_MAGIC,   SQUASHFS_MAGIC,    EROFS_SUPER_MAGIC_V1,
+        0x2fc12fc1UL, /* ZFS */
+        0xca451a4eUL, /* bcachefs */
+        0x3153464aUL, /* JFS */
+        0x7366746eUL, /* NTFS, by the kernel's ntfs3 */
+    };
+
+    struct statfs sf;
+
+    if (fstatfs(fd, &sf))
+        return false;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if ((unsigned long)sf.f_type == kinds[i])
+            return true;
+    return false;
+}
+
 static void say_full(const struct watch *w, bool ours)
 {
     const unsigned limit = watch_limit("max_user_watches");
@@ -202,7 +231,7 @@ void watch_folder(struct ocr_fs *fs, struct node *folder, int fd)
     if (w->fd < 0 || folder->kind != NODE_REAL ||
         atomic_load(&folder->real.wd) != 0)
         return;
-    if (!attr_tells_changes(fs, folder->dev, fd)) {
+    if (!tells_changes(fd)) {
         atomic_store(&folder->real.wd, NEVER);
         return;
     }
