@@ -47,11 +47,11 @@ static int fitness(const struct cache_result *r, const struct ocr_maker *maker)
 }
 
 /* The row that serves best: SQLITE_ROW, SQLITE_DONE, or an error. Strings of
- * *best are gone but for the sentence and the maker, copied into *out. */
+ * *best are gone but for the sentence, copied into `sentence`. */
 static int find_best(struct ocr_cache *c, struct cache_conn *conn,
                      const struct ocr_cache_key *key,
                      const struct ocr_maker *maker, struct cache_result *best,
-                     struct ocr_cached *out, bool *bad)
+                     char *sentence, size_t size, bool *bad)
 {
     sqlite3_stmt *s = cache_results_of(conn, key);
     struct cache_result r;
@@ -68,9 +68,7 @@ static int find_best(struct ocr_cache *c, struct cache_conn *conn,
             continue;
         *best = r;
         best_fit = fit;
-        snprintf(out->sentence, sizeof out->sentence, "%s", r.sentence);
-        snprintf(out->maker, sizeof out->maker, "%s: %s", r.recogniser,
-                 r.fingerprint);
+        snprintf(sentence, size, "%s", r.sentence);
     }
     cache_reset(s);
     if (rc != SQLITE_DONE)
@@ -97,7 +95,8 @@ int ocr_cache_size(struct ocr_cache *c, const struct ocr_cache_key *key,
     *out = (struct ocr_cached){0};
     if (!conn)
         return -ENOENT;
-    rc = find_best(c, conn, key, maker, &best, out, &bad);
+    rc = find_best(c, conn, key, maker, &best, out->sentence,
+                   sizeof out->sentence, &bad);
     cache_leave(c, conn, rc, "look a size up", NULL);
     if (bad)
         cache_sweep(c, key);
@@ -126,7 +125,8 @@ static int get(struct ocr_cache *c, struct cache_conn *conn,
 {
     sqlite3_stmt *s;
     bool bad_text = false;
-    int rc = find_best(c, conn, key, maker, best, out, bad);
+    int rc = find_best(c, conn, key, maker, best, out->sentence,
+                       sizeof out->sentence, bad);
 
     if (rc != SQLITE_ROW || best->kind != OCR_KIND_NONE || !best->text)
         return rc;

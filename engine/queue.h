@@ -8,6 +8,15 @@
  * again when it dies: jobs that were in it go again, one at a time, and only
  * one that ran alone when the engine crashed is blamed (OCR_KIND_FAILED).
  *
+ * Several devices ("cuda:0,1") are several engines, each fed from the same
+ * jobs: the next one goes to the engine with the most room. Further engines are
+ * started when there is work for them.
+ *
+ * An engine whose device hangs or is lost says so, or falls silent: it is
+ * killed, and given 5 s to end before its device is given up. A fault of the
+ * device itself is never a page's. Where texts came from a GPU, an engine that
+ * reads on the processor instead is refused.
+ *
  * Bytes: a job is joined with the bytes of its image. The queue keeps at most
  * OCR_QUEUE_BYTES of them for jobs that wait; above that it closes the
  * descriptor and asks for it again (`reload`) when the job's turn comes.
@@ -32,7 +41,9 @@ struct ocr_queue;
 
 struct ocr_engine_config {
     const char *recogniser; /* "tesseract", "null:200ms", ... */
-    const char *device;     /* "auto", "cpu", "cuda:0" */
+    const char *device;     /* "auto", "cpu", "cuda:0", "cuda:0,1" */
+    const char *start;      /* what to start one with, if that is narrower than
+                               `device`; NULL: device. The queue's own */
     const char *model;      /* folder, "" if none */
     const char *settings;   /* lines name=value\n, part of the cache key */
     const char *program;    /* path of ocrfs-engine; NULL: found beside this
@@ -143,17 +154,34 @@ enum ocr_engine_state {
     OCR_ENGINE_BACKOFF, /* died or did not start; next try later */
 };
 
-struct ocr_queue_stats {
+enum {
+    OCR_ENGINES_MAX = 16 /* of one queue */
+};
+
+/* One of several engines. */
+struct ocr_engine_stats {
     enum ocr_engine_state state;
-    int64_t pid; /* of the engine, 0 if none */
+    int64_t pid;
+    unsigned capacity, running;
+    char device[64];
+    char trouble[512];
+};
+
+struct ocr_queue_stats {
+    /* Of all engines: the state of the best, the pid of the first that runs,
+     * capacities added, devices with commas, the first trouble. */
+    enum ocr_engine_state state;
+    int64_t pid; /* 0: none runs */
     unsigned capacity;
+    unsigned engines; /* 1, or as many as `device` names */
+    struct ocr_engine_stats engine[OCR_ENGINES_MAX];
     unsigned waiting[3]; /* jobs not in the engine, by priority */
     unsigned running;    /* jobs in the engine */
     unsigned waiters;
     uint64_t bytes_kept;
     uint64_t done, failed, cancelled; /* jobs since open */
     uint64_t engine_starts, engine_deaths;
-    char device[64], version[128], fingerprint[256];
+    char device[256], version[128], fingerprint[256];
     char details[256]; /* what the recogniser works with, for people */
     char trouble[512]; /* why there is no engine, "" if there is */
     bool refused;      /* the engine runs, and says that it cannot read with

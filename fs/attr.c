@@ -10,9 +10,6 @@
 #include <sys/statfs.h>
 #include <unistd.h>
 
-/* What changed less than a minute ago soon changes again. */
-#define SETTLED_NS ((int64_t)60 * 1000000000)
-
 /* ---- finding the object of a node ------------------------------------ */
 
 static bool same_object(const struct node *n, const struct object *o)
@@ -150,18 +147,6 @@ static struct timespec timespec_ns(int64_t ns)
     return (struct timespec){.tv_sec = s, .tv_nsec = ns - s * 1000000000};
 }
 
-/* That of the reason is known as well. */
-static bool has_size(const struct ocr_fs *fs, struct ocr_cached *cached)
-{
-    char reason[REASON_BYTES];
-
-    if (cached->verdict == OCR_KIND_NONE)
-        return true;
-    cached->size = reading_reason(cached->verdict, cached->sentence, reason);
-    cached->stored = true;
-    return fs->errors == ERRORS_TEXT;
-}
-
 /* What the index knows about the size of a text that nobody opened yet. */
 static int ask_index(struct ocr_fs *fs, struct node *n, const struct object *o,
                      int fd)
@@ -177,7 +162,7 @@ static int ask_index(struct ocr_fs *fs, struct node *n, const struct object *o,
     identity = ocr_cache_identify(fs->cache, &id, key.digest);
     if (identity == OCR_IDENTITY_NONE ||
         ocr_cache_size(fs->cache, &key, &maker, &cached) ||
-        !has_size(fs, &cached))
+        cached.verdict != OCR_KIND_NONE)
         return 0;
     memcpy(digest.bytes, key.digest, sizeof digest.bytes);
     /* If the open will hash again, the node must not stand for these bytes. */
@@ -188,48 +173,8 @@ static int ask_index(struct ocr_fs *fs, struct node *n, const struct object *o,
                              (cached.stored || *maker.fingerprint));
 }
 
-/* Not what grows, nor what can be written by a name in another folder. */
-static bool is_settled(const struct object *o)
-{
-    return ocr_wall_ns() - stamp_of(&o->st).mtime_ns >= SETTLED_NS &&
-           o->st.st_nlink == 1;
-}
-
-/* True if the kernel may keep for long what it is told now. Folders never: what
- * is mounted on one is no event. */
-static bool may_last(struct ocr_fs *fs, struct node *n, const struct object *o,
-                     struct trust trust)
-{
-    const int64_t now = ocr_now_ms();
-    bool lasts;
-
-    if (!trust.lasts || S_ISDIR(n->type) || !is_settled(o))
-        return false;
-    pthread_mutex_lock(&fs->nodes.lock);
-    lasts = watch_lasts(fs, trust) && n->written_ms <= now && !n->retired;
-    if (lasts)
-        n->lasting_ms = now + (int64_t)(1000 * LASTING_S);
-    pthread_mutex_unlock(&fs->nodes.lock);
-    return lasts;
-}
-
-/* Originals are written while they are looked at, and only the times tell of a
- * mapping: their attributes never last. A text is one version of its image. */
-static void fill_timeouts(struct ocr_fs *fs, struct node *n,
-                          const struct object *o, bool exact,
-                          struct trust trust, struct timeouts *t)
-{
-    const bool lasts = may_last(fs, n, o, trust);
-
-    t->entry = lasts ? LASTING_S : TIMEOUT_S;
-    if (n->kind == NODE_TEXT)
-        t->attr = !exact ? 0 : lasts ? LASTING_S : TIMEOUT_S;
-    else
-        t->attr = TIMEOUT_S;
-}
-
-/* True if the size is final. */
-static bool fill_text(struct ocr_fs *fs, struct node *n, struct stat *st)
+static void fill_text(struct ocr_fs *fs, struct node *n, struct stat *st,
+                      double *timeout)
 {
     const enum ocr_size_mode mode = fs->options->size;
     struct image image;
@@ -260,28 +205,28 @@ static bool fill_text(struct ocr_fs *fs, struct node *n, struct stat *st)
         .st_mtim = timespec_ns(redone_ns ? redone_ns : image.stamp.mtime_ns),
         .st_ctim = timespec_ns(image.stamp.ctime_ns),
     };
-    return exact;
+    *timeout = exact ? TIMEOUT_S : 0;
 }
 
 static void fill_real(struct ocr_fs *fs, const struct object *o,
-                      struct stat *st)
+                      struct stat *st, double *timeout)
 {
     *st = o->st;
     st->st_ino = node_st_ino(fs->root_dev, o->st.st_dev, o->st.st_ino, false);
     if (!S_ISLNK(st->st_mode)) /* those of a link say nothing */
         st->st_mode &= ~(mode_t)0222;
+    *timeout = TIMEOUT_S;
 }
 
 int attr_fill(struct ocr_fs *fs, struct node *n, const struct object *o, int fd,
-              struct trust trust, struct stat *st, struct timeouts *timeouts)
+              struct stat *st, double *timeout)
 {
     const int64_t now = ocr_now_ms();
-    bool ask, exact;
+    bool ask;
     int rc = 0;
 
     if (n->kind == NODE_REAL) {
-        fill_real(fs, o, st);
-        fill_timeouts(fs, n, o, true, trust, timeouts);
+        fill_real(fs, o, st, timeout);
         return 0;
     }
     /* A listing is followed at once by a stat of each text, since what is not
@@ -293,8 +238,7 @@ int attr_fill(struct ocr_fs *fs, struct node *n, const struct object *o, int fd,
     pthread_mutex_unlock(&fs->nodes.lock);
     if (ask)
         rc = ask_index(fs, n, o, fd);
-    exact = fill_text(fs, n, st);
-    fill_timeouts(fs, n, o, exact, trust, timeouts);
+    fill_text(fs, n, st, timeout);
     return rc;
 }
 
@@ -312,7 +256,7 @@ static int attr_of_open(struct ocr_fs *fs, struct node *n, struct stat *st,
         if (!text)
             return -ESTALE;
         text_unref(text);
-        *timeout = fill_text(fs, n, st) ? TIMEOUT_S : 0;
+        fill_text(fs, n, st, timeout);
         return 0;
     }
     fd = node_open_fd(&fs->nodes, n);
@@ -320,29 +264,14 @@ static int attr_of_open(struct ocr_fs *fs, struct node *n, struct stat *st,
         return fd;
     rc = attr_stat(fs, fd, &o);
     if (!rc)
-        fill_real(fs, &o, st);
-    *timeout = TIMEOUT_S;
+        fill_real(fs, &o, st, timeout);
     close(fd);
     return rc;
-}
-
-/* Of the folder that the node's newest name is in. */
-static struct trust trust_of(struct ocr_fs *fs, struct node *n)
-{
-    struct trust trust = {.lasts = false};
-
-    pthread_mutex_lock(&fs->nodes.lock);
-    if (n->names && !n->names->follow)
-        trust = watch_trust(fs, n->names->parent);
-    pthread_mutex_unlock(&fs->nodes.lock);
-    return trust;
 }
 
 int attr_get(struct ocr_fs *fs, struct node *n, struct stat *st,
              double *timeout)
 {
-    const struct trust trust = trust_of(fs, n);
-    struct timeouts timeouts = {0};
     struct object o;
     int fd, rc;
 
@@ -357,8 +286,7 @@ int attr_get(struct ocr_fs *fs, struct node *n, struct stat *st,
         if (n->kind == NODE_TEXT)
             rc = node_check_version(&fs->nodes, n, &o);
         if (!rc)
-            rc = attr_fill(fs, n, &o, fd, trust, st, &timeouts);
-        *timeout = timeouts.attr;
+            rc = attr_fill(fs, n, &o, fd, st, timeout);
         close(fd);
     }
     return rc == -ESTALE ? attr_of_open(fs, n, st, timeout) : rc;
@@ -413,16 +341,6 @@ static int stat_link(struct ocr_fs *fs, struct node *parent, const char *name,
     return rc;
 }
 
-static bool is_selected(struct ocr_fs *fs, struct node *parent, int dir,
-                        const char *image, bool follow, const struct stat *st)
-{
-    char *folder = select_folder(fs, parent);
-    const bool yes = select_text(fs, folder, dir, image, follow, st);
-
-    free(folder);
-    return yes;
-}
-
 /* What `name` in `parent` is: a real object, or the image of a text. */
 static int resolve(struct ocr_fs *fs, struct node *parent, int dir,
                    const char *name, struct object *o, char *image,
@@ -434,8 +352,6 @@ static int resolve(struct ocr_fs *fs, struct node *parent, int dir,
 
     *kind = NODE_REAL;
     *follow = false;
-    if (!rc && !select_shown(fs, name, o->st.st_mode))
-        return -ENOENT;
     if (rc != -ENOENT)
         return rc;
     len = names_image_len(name, fs->suffix);
@@ -450,8 +366,7 @@ static int resolve(struct ocr_fs *fs, struct node *parent, int dir,
         *follow = true;
         rc = stat_link(fs, parent, image, &link, o);
     }
-    if (rc || !names_has_text(image, o->st.st_mode, fs->suffix, false) ||
-        !is_selected(fs, parent, dir, image, *follow, &o->st))
+    if (rc || !names_has_text(image, o->st.st_mode, fs->suffix, false))
         return -ENOENT;
     return 0;
 }
@@ -459,8 +374,6 @@ static int resolve(struct ocr_fs *fs, struct node *parent, int dir,
 struct node *attr_lookup(struct ocr_fs *fs, struct node *parent, int dir,
                          const char *name, struct fuse_entry_param *e, int *rc)
 {
-    struct trust trust = watch_trust(fs, parent);
-    struct timeouts timeouts;
     char image[NAME_BYTES + 1];
     enum node_kind kind;
     struct object o;
@@ -470,7 +383,6 @@ struct node *attr_lookup(struct ocr_fs *fs, struct node *parent, int dir,
     *rc = resolve(fs, parent, dir, name, &o, image, &follow, &kind);
     if (*rc)
         return NULL;
-    trust.lasts = trust.lasts && !follow; /* the target is elsewhere */
     /* Twice: the index may know that the node stands for other bytes. */
     for (int i = 0; i < 2; i++) {
         n = node_enter(&fs->nodes, parent, kind == NODE_TEXT ? image : name,
@@ -480,10 +392,9 @@ struct node *attr_lookup(struct ocr_fs *fs, struct node *parent, int dir,
         *e = (struct fuse_entry_param){
             .ino = n->id,
             .generation = fs->nodes.generation,
+            .entry_timeout = TIMEOUT_S,
         };
-        *rc = attr_fill(fs, n, &o, dir, trust, &e->attr, &timeouts);
-        e->entry_timeout = timeouts.entry;
-        e->attr_timeout = timeouts.attr;
+        *rc = attr_fill(fs, n, &o, dir, &e->attr, &e->attr_timeout);
         if (!*rc)
             return n;
         node_unref(&fs->nodes, n);

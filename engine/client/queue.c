@@ -158,17 +158,27 @@ void queue_unwait(struct ocr_queue *q, struct ocr_job *job)
     count_kept(q, job, -1);
 }
 
-void queue_run(struct ocr_queue *q, struct ocr_job *job)
+void queue_run(struct engine *e, struct ocr_job *job)
 {
     job->state = JOB_SENT;
     job->started = job->cancel_sent = job->raised = false;
+    job->reading = job->named = false;
     job->sent_ms = ocr_now_ms();
-    list_append(&q->running, job);
+    list_append(&e->running, job);
 }
 
-void queue_unrun(struct ocr_queue *q, struct ocr_job *job)
+void queue_unrun(struct engine *e, struct ocr_job *job)
 {
-    list_remove(&q->running, job);
+    list_remove(&e->running, job);
+}
+
+unsigned queue_running(const struct ocr_queue *q)
+{
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < q->engines; i++)
+        count += q->engine[i].running.count;
+    return count;
 }
 
 static void add_waiter(struct ocr_queue *q, struct ocr_job *job,
@@ -364,6 +374,41 @@ static int start_thread(struct ocr_queue *q)
     return -rc;
 }
 
+static int add_engine(struct ocr_queue *q, const char *kind, size_t kind_len,
+                      const char *number)
+{
+    struct engine *e = &q->engine[q->engines];
+
+    if (q->engines == OCR_ENGINES_MAX)
+        return -E2BIG;
+    snprintf(e->device_name, sizeof e->device_name, "%.*s%.*s",
+             (int)(kind_len < 32 ? kind_len : 32), kind,
+             (int)(strcspn(number, ",") < 16 ? strcspn(number, ",") : 16),
+             number);
+    e->config = q->config;
+    e->config.device = q->config.device;
+    e->sock = e->pidfd = -1;
+    q->engines++;
+    return 0;
+}
+
+/* "cuda:0,1" is an engine for "cuda:0" and one for "cuda:1". */
+static int make_engines(struct ocr_queue *q)
+{
+    const char *device = q->config.device, *number = strchr(device, ':');
+    int rc = 0;
+
+    if (!strchr(device, ',') || !number)
+        return add_engine(q, device, strlen(device), "");
+    for (number++; number && !rc; number = strchr(number, ',')) {
+        number += *number == ',';
+        rc = add_engine(q, device, strcspn(device, ":") + 1, number);
+        q->engine[q->engines - 1].config.device =
+            q->engine[q->engines - 1].device_name;
+    }
+    return rc;
+}
+
 int ocr_queue_open(struct ocr_queue **out,
                    const struct ocr_engine_config *config,
                    const struct ocr_queue_hooks *hooks, struct ocr_err *err)
@@ -374,13 +419,12 @@ int ocr_queue_open(struct ocr_queue **out,
         return ocr_err_set(err, -ENOMEM, "no memory for the queue");
     if (hooks)
         q->hooks = *hooks;
-    q->sock = -1;
     q->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     q->message = malloc(sizeof *q->message);
     pthread_mutex_init(&q->lock, NULL);
     init_condition(&q->connected);
     if (copy_config(&q->config, config) || !q->message || q->wake < 0 ||
-        start_thread(q)) {
+        make_engines(q) || start_thread(q)) {
         free_queue(q);
         return ocr_err_set(err, -ENOMEM, "no memory for the queue");
     }
@@ -388,13 +432,42 @@ int ocr_queue_open(struct ocr_queue **out,
     return 0;
 }
 
-/* Whether a wait for the engine is over. Called with the lock held. */
+/* The one that is nearest to reading. */
+static const struct engine *best_engine(const struct ocr_queue *q)
+{
+    static const int order[] = {[OCR_ENGINE_NONE] = 1,
+                                [OCR_ENGINE_STARTING] = 2,
+                                [OCR_ENGINE_LOADING] = 3,
+                                [OCR_ENGINE_READY] = 4,
+                                [OCR_ENGINE_BACKOFF] = 0};
+    const struct engine *best = q->engine;
+
+    for (const struct engine *e = best; e < q->engine + q->engines; e++)
+        if (order[e->stats.state] > order[best->stats.state])
+            best = e;
+    return best;
+}
+
+static bool has_settled(const struct engine *e, enum ocr_engine_state wanted)
+{
+    return e->stats.state == OCR_ENGINE_READY || e->stats.state == wanted;
+}
+
+/* Whether a wait for an engine is over: one is there, or there is trouble with
+ * all. Called with the lock held. */
 static bool settled(const struct ocr_queue *q, enum ocr_engine_state wanted)
 {
-    const enum ocr_engine_state state = q->stats.state;
+    bool troubled = true;
 
-    return q->stopping || state == OCR_ENGINE_READY || state == wanted ||
-           (state == OCR_ENGINE_BACKOFF && q->stats.trouble[0]);
+    for (unsigned i = 0; i < q->engines; i++) {
+        const struct engine *e = &q->engine[i];
+
+        if (has_settled(e, wanted))
+            return true;
+        troubled = troubled && e->stats.state == OCR_ENGINE_BACKOFF &&
+                   e->stats.trouble[0];
+    }
+    return q->stopping || troubled;
 }
 
 static int wait_for_engine(struct ocr_queue *q, enum ocr_engine_state wanted,
@@ -414,8 +487,9 @@ static int wait_for_engine(struct ocr_queue *q, enum ocr_engine_state wanted,
     if (rc)
         rc = ocr_err_set(err, -ETIMEDOUT, "the engine %s within %d ms", what,
                          timeout_ms);
-    else if (q->stats.state == OCR_ENGINE_BACKOFF)
-        rc = ocr_err_kind(err, OCR_KIND_GONE, "%s", q->stats.trouble);
+    else if (best_engine(q)->stats.state == OCR_ENGINE_BACKOFF)
+        rc = ocr_err_kind(err, OCR_KIND_GONE, "%s",
+                          best_engine(q)->stats.trouble);
     pthread_mutex_unlock(&q->lock);
     return rc;
 }
@@ -617,13 +691,42 @@ void ocr_queue_close(struct ocr_queue *q)
     free_queue(q);
 }
 
+/* What all engines are together. */
+static void add_engines(struct ocr_queue *q, struct ocr_queue_stats *out)
+{
+    const struct engine *best = best_engine(q);
+
+    out->state = best->stats.state;
+    out->engines = q->engines;
+    out->refused = best->refused;
+    memcpy(out->version, best->version, sizeof out->version);
+    memcpy(out->fingerprint, best->fingerprint, sizeof out->fingerprint);
+    memcpy(out->details, best->details, sizeof out->details);
+    for (unsigned i = 0; i < q->engines; i++) {
+        const struct engine *e = &q->engine[i];
+        const size_t len = strlen(out->device);
+
+        out->engine[i] = e->stats;
+        out->engine[i].running = e->running.count;
+        out->running += e->running.count;
+        out->capacity += e->stats.capacity;
+        if (!out->pid)
+            out->pid = e->stats.pid;
+        if (!out->trouble[0])
+            memcpy(out->trouble, e->stats.trouble, sizeof out->trouble);
+        if (e->stats.device[0])
+            snprintf(out->device + len, sizeof out->device - len, "%s%s",
+                     len ? "," : "", e->stats.device);
+    }
+}
+
 void ocr_queue_stats(struct ocr_queue *q, struct ocr_queue_stats *out)
 {
     pthread_mutex_lock(&q->lock);
     *out = q->stats;
     for (int p = 0; p < PRIORITIES; p++)
         out->waiting[p] = q->waiting[p].count;
-    out->running = q->running.count;
+    add_engines(q, out);
     pthread_mutex_unlock(&q->lock);
 }
 
@@ -635,7 +738,8 @@ void ocr_queue_visit(struct ocr_queue *q,
     const int64_t now = ocr_now_ms();
 
     pthread_mutex_lock(&q->lock);
-    for (struct ocr_job *j = q->running.first; j; j = j->next)
-        visit(arg, j->label, now - j->sent_ms, j->priority);
+    for (unsigned i = 0; i < q->engines; i++)
+        for (struct ocr_job *j = q->engine[i].running.first; j; j = j->next)
+            visit(arg, j->label, now - j->sent_ms, j->priority);
     pthread_mutex_unlock(&q->lock);
 }

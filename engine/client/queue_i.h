@@ -1,6 +1,6 @@
-/* engine/client/queue_i.h - the queue's insides, shared by its two files:
- * queue.c (jobs, lists, the interface) and link.c (the thread, the engine's
- * life, the messages). Private to engine/client/. */
+/* engine/client/queue_i.h - the queue's insides, shared by its files: queue.c
+ * (jobs, lists, the interface), link.c (the thread, the messages) and life.c
+ * (how engines start and end). Private to engine/client/. */
 #ifndef OCR_QUEUE_I_H
 #define OCR_QUEUE_I_H
 #include "engine/queue.h"
@@ -29,9 +29,12 @@ struct ocr_job {
     struct ocr_waiter *waiters;
     struct ocr_content content; /* fd -1: its bytes are not here */
     uint8_t secret[OCR_SECRET_BYTES];
-    bool asked;        /* its reload was asked for */
-    uint64_t document; /* its number on this connection, 0: not opened */
-    bool started;      /* the engine works on it */
+    bool asked;            /* its reload was asked for */
+    uint64_t document;     /* its number on the connection, 0: not opened */
+    struct engine *engine; /* whose connection, while document is set */
+    bool started;          /* the engine works on it */
+    bool reading;          /* with the recogniser */
+    bool named;            /* by the engine, when it lost its device */
     bool cancel_sent;
     bool raised;    /* its priority changed after it was sent */
     bool suspect;   /* was being read when the engine died */
@@ -48,6 +51,38 @@ struct job_list {
     unsigned count;
 };
 
+/* An engine, and what this queue has in it. */
+struct engine {
+    struct ocr_engine_config config; /* the queue's, with a device of its own */
+    char device_name[64];
+
+    /* Guarded by the queue's lock: */
+    struct ocr_engine_stats stats; /* running is filled on asking */
+    struct job_list running;
+    char version[128], fingerprint[256], details[256];
+    bool refused;
+    bool hopeless; /* nothing is to be had from it for now */
+
+    /* The queue thread's own: */
+    int sock;    /* -1: none */
+    int pidfd;   /* of the process, to kill it; -1: none */
+    bool killed; /* by us: it must end */
+    bool dying;  /* its connection ended, the process not yet */
+    bool full;   /* the socket takes no more for now */
+    bool on_gpu; /* texts came from a GPU, and must go on to */
+    uint64_t next_document;
+    int64_t hello_by_ms, retry_at_ms, end_by_ms;
+    unsigned failures; /* starts without READY, in a row */
+    unsigned deaths;   /* since the last text */
+    int crash_signal;  /* from CRASHED; 0: none came */
+    unsigned crash_jobs;
+    bool lost, device_fault; /* from LOST, or because it fell silent */
+    char loss[256];
+    uint64_t finished; /* from BEAT */
+    unsigned limit_ms; /* 0: it sends none */
+    int64_t alive_ms;  /* when it last got on, or had nothing to do */
+};
+
 struct ocr_queue {
     struct ocr_engine_config config; /* strings owned, immutable */
     struct ocr_queue_hooks hooks;    /* immutable */
@@ -59,7 +94,6 @@ struct ocr_queue {
     pthread_cond_t connected; /* the state changed */
     struct ocr_job *buckets[JOB_BUCKETS];
     struct job_list waiting[PRIORITIES];
-    struct job_list running;
     struct job_list ended; /* elsewhere: the thread hands out their ends */
     unsigned suspects;     /* jobs with suspect set */
     unsigned reloading;    /* jobs in JOB_RELOADING */
@@ -67,18 +101,11 @@ struct ocr_queue {
     bool stopping;
     bool paused;
     bool wanted;                  /* somebody is in ocr_queue_connect */
-    struct ocr_queue_stats stats; /* its counts of lists are filled on asking */
+    struct ocr_queue_stats stats; /* what is of engines is filled on asking */
+    struct engine engine[OCR_ENGINES_MAX]; /* see there */
+    unsigned engines;                      /* immutable */
 
-    /* The thread's own: */
-    int sock;  /* -1: none */
-    bool full; /* the socket takes no more for now */
-    uint64_t next_document;
-    int64_t hello_by_ms, retry_at_ms;
-    unsigned failures; /* starts without READY, in a row */
-    unsigned deaths;   /* since the last text */
-    int crash_signal;  /* from CRASHED; 0: none came */
-    unsigned crash_jobs;
-    struct ocr_message *message; /* receive buffer */
+    struct ocr_message *message; /* receive buffer, the thread's own */
 };
 
 /* All of these: called and left with the lock held. */
@@ -90,8 +117,11 @@ void queue_wait(struct ocr_queue *q, struct ocr_job *job, bool first);
 void queue_unwait(struct ocr_queue *q, struct ocr_job *job);
 
 /* Into and out of the list of jobs in the engine. */
-void queue_run(struct ocr_queue *q, struct ocr_job *job);
-void queue_unrun(struct ocr_queue *q, struct ocr_job *job);
+void queue_run(struct engine *e, struct ocr_job *job);
+void queue_unrun(struct engine *e, struct ocr_job *job);
+
+/* Jobs in all engines. */
+unsigned queue_running(const struct ocr_queue *q);
 
 /* Hands *result to everybody who waits for `job`, which is in no list, and
  * frees it; the lock is dropped meanwhile. The queue's thread only. */
@@ -107,8 +137,37 @@ void queue_fail_waiting(struct ocr_queue *q, enum ocr_kind kind,
 /* Ends the jobs in `ended`. */
 void queue_report_ended(struct ocr_queue *q);
 
-/* Takes what the engine said, and its death (link.c). */
-void queue_receive(struct ocr_queue *q);
+/* life.c, all with the lock held, by the queue's thread: */
+
+void engine_set_state(struct ocr_queue *q, struct engine *e,
+                      enum ocr_engine_state state);
+
+/* Finds or starts the engine; what comes of it shows in its state. */
+void engine_start(struct ocr_queue *q, struct engine *e);
+
+/* It could not be had. `hopeless`: trying again at once is of no use. */
+void engine_start_failed(struct ocr_queue *q, struct engine *e, const char *why,
+                         bool hopeless);
+
+/* The connection ended. */
+void engine_died(struct ocr_queue *q, struct engine *e);
+
+/* Its device is lost, by its own word or because it was silent for too long:
+ * the process is killed, its jobs go elsewhere. */
+void engine_lost(struct ocr_queue *q, struct engine *e, bool device_fault,
+                 const char *why);
+
+/* Lets go of it. */
+void engine_stop(struct ocr_queue *q, struct engine *e);
+
+/* Looks after time-outs and starts it if it is needed. */
+void engine_manage(struct ocr_queue *q, struct engine *e);
+
+/* When engine_manage wants to be called again; -1: no matter when. */
+int64_t engine_alarm_ms(const struct ocr_queue *q, const struct engine *e);
+
+/* True if jobs wait that may be sent, or somebody waits for an engine. */
+bool queue_has_work(const struct ocr_queue *q);
 
 /* The queue's thread (link.c); arg is the queue. */
 void *queue_thread(void *arg);

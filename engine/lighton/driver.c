@@ -421,12 +421,14 @@ static void watch_device(struct ocr_recogniser *r)
 {
     const int64_t now = ocr_now_ms(), passed = now - r->looked_ms;
     const int64_t counted = passed < LOOK_MS ? passed : LOOK_MS;
-    const bool pages = look(&r->pages_watch, works_on_pages(r), counted);
-    const bool steps = look(&r->steps_watch, works_on_steps(r), counted);
+    const bool pages_work = works_on_pages(r), steps_work = works_on_steps(r);
+    const bool pages = look(&r->pages_watch, pages_work, counted);
+    const bool steps = look(&r->steps_watch, steps_work, counted);
     const struct watch *late = steps ? &r->steps_watch : &r->pages_watch;
     struct ocr_loss loss = {.device_fault = false};
 
     r->looked_ms = now;
+    atomic_store(&r->works, pages_work || steps_work);
     /* Threads of a processor cannot hang by themselves, and are slow. */
     if (r->ops == &ocr_backend_cpu || !(pages || steps))
         return;

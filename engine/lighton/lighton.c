@@ -438,6 +438,9 @@ static void lighton_urge(struct ocr_recogniser *r, uint64_t id)
 
 static void lighton_beat(struct ocr_recogniser *r, struct ocr_beat *out)
 {
+    /* One that has nothing to do is alive. */
+    if (!atomic_load(&r->works))
+        atomic_fetch_add(&r->finished_work, 1);
     out->finished = atomic_load(&r->finished_work);
     out->limit_ms = r->ops == &ocr_backend_cpu ? 0 : atomic_load(&r->limit_ms);
 }

@@ -146,6 +146,7 @@ struct ocr_recogniser {
     bool lost;
 
     atomic_uint_fast64_t finished_work; /* for beat() */
+    atomic_bool works;                  /* something is in the backend */
     atomic_uint limit_ms;
 };
 

@@ -181,9 +181,7 @@ static struct ocr_recogniser *allocate(unsigned workers, const char *datapath)
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->queued, NULL);
     pthread_cond_init(&r->done, NULL);
-    /* Nothing waits in here: the engine has the next pages decoded, and gives
-     * the one that somebody waits for before the others. */
-    r->slots = workers;
+    r->slots = 2 * workers; /* the next page waits beside each worker */
     r->slot = calloc(r->slots, sizeof(*r->slot));
     r->worker = calloc(workers, sizeof(*r->worker));
     r->datapath = strdup(datapath);

@@ -217,6 +217,7 @@ class Mount:
     source, mountpoint, cache, runtime   folders to use instead of private ones
     program      argv in front, e.g. to run as another user
     env          added to the environment
+    ocrfs        another ocrfs than that of the build
 
     As a context manager it mounts, and at the end unmounts, demands exit
     status 0, no mount left, and a clean log.
@@ -225,7 +226,7 @@ class Mount:
 
     def __init__(self, *options, engine="null", allow=(), daemon=False,
                  source=None, mountpoint=None, cache=None, runtime=None,
-                 program=(), env=None, args=()):
+                 program=(), env=None, args=(), ocrfs=OCRFS):
         Mount.count += 1
         self.base = os.path.join(os.environ["OCRFS_TEST_DIR"], "m%d" % Mount.count)
         self.source = source or os.path.join(self.base, "source")
@@ -236,7 +237,7 @@ class Mount:
         if engine is not None:
             self.options.append("engine=" + engine)
         self.engine, self.allow, self.daemon = engine, list(allow), daemon
-        self.program, self.args = list(program), list(args)
+        self.program, self.args, self.ocrfs = list(program), list(args), ocrfs
         self.env = dict(os.environ, **(env or {}))
         self.process = None
         self.log_path = os.path.join(self.base, "log")
@@ -249,7 +250,7 @@ class Mount:
 
     def argv(self):
         own = ["cache=" + self.cache, "runtime=" + self.runtime]
-        return (self.program + [OCRFS, self.source, self.path, "-o",
+        return (self.program + [self.ocrfs, self.source, self.path, "-o",
                                 ",".join(self.options + own)] + self.args +
                 ([] if self.daemon else ["-f"]))
 

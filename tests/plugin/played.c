@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum {
     SLOTS_MOST = 64,
@@ -40,7 +41,9 @@ struct ocr_backend {
     const struct ocr_backend_ops *ops;
     struct ocr_backend *inner;
     struct ocr_backend_plan plan;
+    uint32_t image_token;
     uint64_t guilty; /* the engine's number of that page, 0: none */
+    bool muted;
     struct slot slot[SLOTS_MOST];
     struct ticket ticket[TICKETS];
     uint32_t *owner; /* [inner blocks] slot that has it, or NOBODY */
@@ -57,10 +60,11 @@ static void take_word(const char *word)
     } words[] = {
         {"slow", &played.slow_us},
         {"fault", &played.fault},
-        {"fault_prompt", &played.fault_prompt},
+        {"fault_tokens", &played.fault_tokens},
         {"fault_at", &played.fault_at},
         {"device_fault", &played.device_fault},
         {"gone", &played.gone},
+        {"mute", &played.mute},
         {"slots", &played.slots},
         {"blocks", &played.blocks},
         {"memory", &played.memory_mib},
@@ -233,6 +237,7 @@ static int play_open(struct ocr_backend **out,
         return ocr_err_set(err, -ENOMEM, "played: no memory");
     listen_up();
     b->ops = inner_ops();
+    b->image_token = model->image_token;
     rc = play_plan(&b->plan, config, model, err);
     rc = rc ? rc : open_inner(b, config, model, err);
     if (rc) {
@@ -296,17 +301,29 @@ static void own_blocks(struct ocr_backend *b, unsigned slot)
     }
 }
 
+static uint32_t image_tokens(const struct ocr_backend *b,
+                             const struct ocr_slot_config *config)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < config->prompt_len; i++)
+        count += config->prompt[i] == b->image_token;
+    return count;
+}
+
 static int play_slot_open(struct ocr_backend *b, unsigned slot,
                           const struct ocr_slot_config *config,
                           struct ocr_err *err)
 {
     const uint32_t tokens = config->prompt_len + config->max_tokens + 1;
     struct ocr_slot_config inner = *config;
+    bool guilty;
     int rc;
 
     listen_up();
-    if (played.fault && config->prompt_len == played.fault_prompt &&
-        !b->guilty) {
+    guilty = image_tokens(b, config) == played.fault_tokens;
+    b->muted = b->muted || (guilty && played.mute);
+    if (played.fault && guilty && !b->guilty) {
         b->guilty = config->page;
         inner.page = GUILTY;
     }
@@ -320,7 +337,6 @@ static int play_slot_open(struct ocr_backend *b, unsigned slot,
                                   .blocks = (tokens + OCR_BLOCK_TOKENS - 1) /
                                             OCR_BLOCK_TOKENS};
     own_blocks(b, slot);
-    played.prompt = config->prompt_len;
     if (++played.pages > played.most_pages)
         played.most_pages = played.pages;
     return 0;
@@ -410,7 +426,11 @@ static void nap(unsigned us)
 static int play_poll(struct ocr_backend *b, struct ocr_event *events, int room,
                      int timeout_ms)
 {
-    const int count = b->ops->poll(b->inner, events, room, timeout_ms);
+    int count;
+
+    while (b->muted)
+        pause();
+    count = b->ops->poll(b->inner, events, room, timeout_ms);
 
     for (int i = 0; i < count; i++) {
         struct ocr_event *e = &events[i];

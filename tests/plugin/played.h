@@ -20,10 +20,13 @@
 struct played {
     unsigned slow_us;       /* slow: a step takes so much longer */
     unsigned fault;         /* an enum ocr_fault; counts at open */
-    unsigned fault_prompt;  /* prompt tokens of the guilty page */
+    unsigned fault_tokens;  /* image tokens of the guilty page: (width / 28) *
+                               (height / 28) of a small one */
     unsigned fault_at;      /* of NAN: which generated id */
     unsigned device_fault;  /* LOST is the card's own fault */
     unsigned gone;          /* there is no card any more */
+    unsigned mute;          /* a call never comes back once a page of
+                               fault_tokens is there */
     unsigned slots, blocks; /* at most, of the plan; 0: what is asked for */
     unsigned memory_mib;    /* of the card; 0: a lot */
     unsigned stolen_mib;    /* taken by another process between the question
@@ -31,7 +34,6 @@ struct played {
     /* Counted, not read: since the start. */
     unsigned opened, steps;
     unsigned pages, most_pages; /* slots open */
-    unsigned prompt;            /* tokens of the last page */
 };
 
 extern struct played played;

@@ -456,7 +456,8 @@ static void two_hundred_pages_of_which_some_are_given_up(void **state)
 
 enum {
     PAGES = 9,
-    GUILTY_PAGE = 5
+    GUILTY_PAGE = 5, /* 10 x 3 tokens; no other page has as many */
+    GUILTY_TOKENS = 30,
 };
 
 static void send_all(struct ocr_recogniser *r, struct sent *sent)
@@ -470,8 +471,7 @@ static void send_all(struct ocr_recogniser *r, struct sent *sent)
     }
 }
 
-/* Reads the pages once without a fault: their texts, and what the guilty one
- * is known by. */
+/* Their texts without a fault. */
 static void learn(char *texts[])
 {
     struct ocr_recogniser *r = open_it("slots=1");
@@ -484,8 +484,6 @@ static void learn(char *texts[])
         send(r, &sent, id, id == GUILTY_PAGE ? 10 * 28 : SIDE + 28 * (id % 5),
              SIDE, settings, false);
         texts[id] = take(r, &sent).text;
-        if (id == GUILTY_PAGE)
-            played.fault_prompt = played.prompt;
     }
     drop(&sent);
     close_it(r);
@@ -501,6 +499,7 @@ static void a_page_of_nan_fails_alone(void **state)
     learn(texts);
     played.fault = OCR_FAULT_NAN;
     played.fault_at = 2;
+    played.fault_tokens = GUILTY_TOKENS;
     r = open_it("slots=8");
     send_all(r, &sent);
     for (unsigned i = 0; i < PAGES; i++) {
@@ -529,6 +528,7 @@ static struct ocr_loss lose(enum ocr_fault fault, bool device_fault)
 
     learn(texts);
     played.fault = fault;
+    played.fault_tokens = GUILTY_TOKENS;
     played.device_fault = device_fault;
     r = open_it("slots=8");
     send_all(r, &sent);
@@ -601,7 +601,7 @@ static void without_pages_it_does_nothing(void **state)
     nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
     used = processor_time() - used;
     ops->beat(r, &second);
-    assert_int_equal(first.finished, second.finished);
+    assert_true(second.finished > first.finished); /* idle is no silence */
     print_message("# %.4f s of processor time in 1 s without pages\n", used);
     assert_true(used < 0.02);
     drop(&sent);

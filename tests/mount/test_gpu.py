@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+"""Mounts on GPUs that are played (tests/plugin/played.h): what is read, and what
+becomes of pages and mounts when a GPU fails."""
+import os
+import sys
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
+from harness import *
+from scans import *
+
+MODEL = os.path.join(DATA, "tiny-reader")
+PLUGIN = os.path.join(BUILD, "tests", "plugin")
+PAGES = os.path.join(MODEL, "pages")
+GUILTY = "guilty.png"
+NAN, HANG, LOST = 1, 2, 3
+# What is said when an engine ends that must.
+DEATH = ["the engine( on cuda:\\d)? (lost its device|was killed|crashed)"]
+
+os.environ.pop("OCRFS_MODEL", None)
+
+
+def base():
+    return os.environ["OCRFS_TEST_DIR"]
+
+
+class Gpu(Mount):
+    """A mount whose engine finds cards that do what tell() says."""
+
+    def __init__(self, *options, device="cuda", **kwargs):
+        folder = os.path.join(base(), "bin")
+        if not os.path.exists(folder):
+            os.mkdir(folder)
+            for path in (OCRFS, os.path.join(BUILD, "ocrfs-engine"),
+                         os.path.join(PLUGIN, "ocrfs-cuda.so"),
+                         os.path.join(PLUGIN, "libcuda.so.1")):
+                shutil.copy2(path, folder)
+        self.told = os.path.join(folder, "told")
+        env = dict(LD_LIBRARY_PATH=folder, OCRFS_PLAYED=self.told)
+        super().__init__("model=" + MODEL, "device=" + device, *options, engine="lighton",
+                         env=env, ocrfs=os.path.join(folder, "ocrfs"), **kwargs)
+        self.tell()
+
+    def tell(self, **words):
+        words.setdefault("slots", 8)
+        with open(self.told + ".new", "w") as f:
+            f.write(" ".join("%s=%d" % w for w in words.items()))
+        os.rename(self.told + ".new", self.told)
+
+    def fault(self, kind, **more):
+        width, height = size_of(read_file(os.path.join(self.source, GUILTY)))
+        self.tell(fault=kind, fault_tokens=width // 28 * (height // 28), **more)
+
+
+def pages():
+    """Names of the smallest of the model's pages; no two have one size."""
+    sizes = {}
+    for name in sorted(os.listdir(PAGES)):
+        if name.endswith(".png"):
+            sizes.setdefault(name.split("-")[-1], name)
+    return sorted(sizes.values())[:6]
+
+
+def add_pages(m, guilty=3):
+    """The pages in SOURCE, one of them under the name of GUILTY; their names."""
+    names = []
+    for i, name in enumerate(pages()):
+        names.append(GUILTY if i == guilty else name)
+        m.add(names[-1], data=read_file(os.path.join(PAGES, name)))
+    return names
+
+
+def truth(guilty=3):
+    """What the processor reads."""
+    os.makedirs(base() + "/run", 0o700, exist_ok=True)
+    return {GUILTY if i == guilty else name:
+            run(OCRFS, "read", "--runtime", base() + "/run", "--cache", "memory", "--device", "cpu",
+                "--model", MODEL, os.path.join(PAGES, name))
+            for i, name in enumerate(pages())}
+
+
+def right(results, texts, but=()):
+    for name, status, out, err in results:
+        if name in but:
+            equal((status, out), (1, b""), "exit and output for %s" % name)
+            check(b"Input/output error" in err, err)
+        else:
+            equal((status, err), (0, b""), "reader of " + name)
+            equal(out, texts[name], "text of " + name)
+
+
+def ls_times(m, readers):
+    """How long `ls -l` took, again and again until the readers are done."""
+    times = []
+    while readers.alive():
+        begin = time.monotonic()
+        run("ls", "-l", m.path)
+        times.append(time.monotonic() - begin)
+        time.sleep(0.1)
+    note("ls -l took at most %.3f s in %d tries" % (max(times), len(times)))
+
+
+@test(limit=60)
+def a_gpu_reads_what_the_processor_reads():
+    texts = truth()
+    with Gpu() as m:
+        readers = Readers(m, add_pages(m))
+        readers.join(40)
+        right(readers.results(), texts)
+        engine = m.status()["engine"]
+        equal(engine["device"], "cuda:0", "device")
+        check("8 pages at once" in engine["details"], engine["details"])
+
+
+def fault_among_good_pages(kind, deaths, words, **more):
+    texts = truth()
+    m = Gpu(allow=DEATH + [GUILTY])
+    names = add_pages(m)
+    m.fault(kind, **more)
+    with m:
+        readers = Readers(m, names)
+        ls_times(m, readers)
+        right(readers.results(), texts, [GUILTY])
+        lines = lines_with(m, GUILTY)
+        equal(len(lines), 1, "lines of the log about it")
+        for word in words:
+            check(word in lines[0], lines[0])
+        equal(m.status()["engine"]["deaths"], deaths, "deaths of the engine")
+        fails(errno.EIO, open, m.text(GUILTY))  # known for a minute
+
+
+def lines_with(m, word):
+    return [x for x in m.log().splitlines() if word in x]
+
+
+@test(limit=60)
+def a_page_of_nan_fails_alone():
+    fault_among_good_pages(NAN, 0, ["not finite"], fault_at=1)
+
+
+# Once among the others, once alone.
+@test(limit=90)
+def a_page_at_which_the_gpu_hangs_fails_alone():
+    fault_among_good_pages(HANG, 2, ["the GPU failed on this image", "nothing was finished"])
+
+
+@test(limit=60)
+def a_page_with_a_sticky_error_fails_alone():
+    fault_among_good_pages(LOST, 2, ["the GPU failed on this image (cuda:0: "])
+
+
+@test(limit=90)
+def an_engine_that_falls_silent_is_killed():
+    texts = truth()
+    with Gpu(allow=DEATH + [GUILTY]) as m:
+        names = add_pages(m)
+        m.fault(0, mute=1)
+        readers = Readers(m, names)
+        wait_for(lambda: lines_with(m, "lost its device"), "a verdict", 40)
+        check("finished nothing for" in lines_with(m, "lost its device")[0], m.log())
+        m.tell()
+        readers.join(40)
+        right(readers.results(), texts)
+
+
+@test(limit=90)
+def a_fault_of_the_card_is_remembered_against_no_page():
+    texts = truth()
+    m = Gpu(allow=DEATH + [GUILTY, "engine-gone", "no engine"])
+    names = add_pages(m)
+    m.fault(LOST, device_fault=1)
+    with m:
+        readers = Readers(m, [GUILTY])
+        readers.join(30)
+        right(readers.results(), texts, [GUILTY])
+        trouble = m.status()["engine"]["trouble"]
+        check("error that cannot be corrected" in trouble, trouble)
+        m.tell()
+        for name in names[:1] + [GUILTY] + names[1:]:
+            equal(run("cat", m.text(name)), texts[name], "text of " + name)
+
+
+@test(limit=90)
+def a_gpu_that_is_gone_is_not_replaced_by_the_processor():
+    texts = truth()
+    with Gpu("prefetch=off", device="auto", allow=DEATH + ["engine-gone", "no engine"]) as m:
+        names = add_pages(m)
+        equal(run("cat", m.text(names[0])), texts[names[0]], "a text")
+        equal(m.status()["engine"]["device"], "cuda:0", "device")
+        m.tell(gone=1)
+        for pid in m.engine_pids():
+            os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: not m.engine_pids(), "the end of the engine")
+        fails(errno.EIO, open, m.text(names[1]))
+        equal(run("cat", m.text(names[0])), texts[names[0]], "a known text")
+        trouble = m.status()["engine"]["trouble"]
+        check("no GPU that CUDA may use" in trouble, trouble)
+        # Another program starts an engine by the same name on the processor.
+        engine = start(m.ocrfs, "read", "--runtime", m.runtime, "--cache", "memory", "--model",
+                       MODEL, os.path.join(m.source, names[2]), env=m.env)
+        equal(engine.communicate(timeout=30)[0], texts[names[2]], "its text")
+        fails(errno.EIO, open, m.text(names[3]))
+        check("mount again" in m.status()["engine"]["trouble"], m.status()["engine"]["trouble"])
+        for pid in m.engine_pids():
+            os.kill(pid, signal.SIGKILL)
+        m.tell()
+        wait_for(lambda: not m.engine_pids(), "the end of the engine")
+        equal(run("cat", m.text(names[4])), texts[names[4]], "once it is back")
+        equal(run("cat", m.text(names[1])), texts[names[1]], "and one that failed")
+
+
+main()
