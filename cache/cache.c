@@ -130,7 +130,8 @@ static int connect_disk(struct ocr_cache *c, struct ocr_err *err)
         if (code == 0)
             return 0;
         disconnect(c);
-        if (code != -EBUSY && code != -EUCLEAN && !c->alone && is_full(c)) {
+        if (code != -EBUSY && code != -EUCLEAN && !c->alone &&
+            (code == -EDQUOT || is_full(c))) {
             c->alone = true;
             continue;
         }
@@ -328,7 +329,8 @@ int cache_write(struct ocr_cache *c, cache_job *job, void *arg,
         if (rc == SQLITE_OK)
             rc = cache_end(conn, job(c, conn, arg));
         code = cache_leave(c, conn, rc, doing, &why);
-        again = code == -EUCLEAN || (code == -ENOSPC && empty_journal(c));
+        again = code == -EUCLEAN ||
+                ((code == -ENOSPC || code == -EDQUOT) && empty_journal(c));
     }
     if (!code && c->alone && !is_full(c))
         let_others_in(c);

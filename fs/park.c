@@ -113,6 +113,11 @@ static void answer_getattr(struct ocr_fs *fs, struct parked *p, struct node *n,
 static void answer(struct ocr_fs *fs, struct parked *p, struct node *n,
                    const struct outcome *o)
 {
+    /* An NFS server has no signals: its clients ask again. */
+    const struct outcome again = {.rc = -EAGAIN};
+
+    if (o->rc == -EINTR && p->late == -EAGAIN)
+        o = &again;
     /* After this the callback is not running and never will (I10). */
     fuse_req_interrupt_func(p->req, NULL, NULL);
     stats_answered(&fs->stats, ocr_now_ms() - p->since_ms);

@@ -203,8 +203,9 @@ def a_disk_that_stays_full_costs_no_text_that_is_there():
             os.unlink(disk + "/filler")
             fresh = add_pictures(later, 5, first=200)
             all_right(later, fresh)
-            # With room again others get in as well.
-            with Mount("cache_size=100M", cache=disk + "/cache", source=m.source) as last:
+            # With room again others get in as well. (The texts that found none
+            # before are not to be read ahead.)
+            with Mount("cache_size=100M", "prefetch=off", cache=disk + "/cache", source=m.source) as last:
                 all_right(last, names + fresh)
                 equal(pages_read(last), 0, "pages read again with room")
 
