@@ -171,20 +171,35 @@ asan: ## run the unit tests under address and undefined-behaviour sanitizers
 	$Q$(MAKE) unit SAN=address,undefined
 tsan: ## run the unit tests under the thread sanitizer
 	$Qsetarch -R $(MAKE) unit SAN=thread
-# FUZZ_SECONDS each; what they find stays in $(FUZZ)/NAME and is a file to keep
-# in tests/fuzz/seeds once it is understood.
+# What they find stays in $(FUZZ)/NAME/bad-* and is a file to keep in
+# tests/fuzz/seeds/NAME once it is understood; what is new stays beside it.
 FUZZ := build/fuzz
-FUZZ_SECONDS ?= 10
-FUZZ_NAMES := safetensors config tokenizer
-fuzz: $(FUZZ_NAMES:%=fuzz-%) ## feed the readers of model folders with random bytes, 10 s each
+S ?= 10
+FUZZ_NAMES := png jpeg exif server client finish html options safetensors config tokenizer
+FUZZED := $(filter-out kernels/cuda/% kernels/cpu/% engine/tesseract/% engine/lighton/% engine/gpu/% fs/% cache/%, \
+            $(TESTED)) fs/options.c fs/words.c
+fuzz: $(patsubst %,fuzz-%,$(or $(filter $T,$(FUZZ_NAMES)),$(FUZZ_NAMES))) ## feed what reads hostile bytes with random ones; T=png S=60: one target, 60 s
+fuzz-png fuzz-jpeg: FUZZ_MORE = tests/data/formats
 fuzz-%: $(FUZZ)/fuzz-%
 	$Qmkdir -p $(FUZZ)/$*
-	$Q$< -max_total_time=$(FUZZ_SECONDS) -max_len=16384 -timeout=10 -verbosity=0 \
-	    -print_final_stats=1 -artifact_prefix=$(FUZZ)/$*/bad- $(FUZZ)/$* tests/fuzz/seeds/$*
-$(FUZZ)/fuzz-%: tests/fuzz/driver.c tests/fuzz/targets.h $(BASE) $(wildcard engine/model/*.[ch])
-	@mkdir -p $(@D) && echo "  FUZZ  $@"
+	$Qlog=$(FUZZ)/$*.log; $< -max_total_time=$S -max_len=32768 -timeout=20 -print_final_stats=1 \
+	    -artifact_prefix=$(FUZZ)/$*/bad- $(FUZZ)/$* $(wildcard tests/fuzz/seeds/$*) $(FUZZ_MORE) >$$log 2>&1 || \
+	    { tail -n 60 $$log; exit 1; }; \
+	    echo "  fuzz $*: $$(sed -n 's/stat::number_of_executed_units: //p' $$log) inputs in $S s, nothing found"
+# Clang's, whatever the rest is built with.
+$(FUZZ)/fuzz-%: tests/fuzz/driver.c $(wildcard tests/fuzz/*.h) $(FUZZ)/obj/fuzzed.a
+	@echo "  FUZZ  $@"
 	$Qclang $(ALL_CPP) -DTARGET=fuzz_$* -std=c11 -g -O1 -fsanitize=fuzzer,address,undefined \
-	    -fno-sanitize-recover=undefined $(filter %.c,$^) $(MODEL_LIBS) -lm -o $@
+	    -fno-sanitize-recover=undefined $< $(FUZZ)/obj/fuzzed.a $(IMG_LIBS) $(MODEL_LIBS) $(XXH_LIBS) $(SECCOMP_LIBS) \
+	    -pthread -ldl -lm -o $@
+ifneq ($(OUT),$(FUZZ)/obj)
+$(FUZZ)/obj/fuzzed.a: FORCE
+	$Q$(MAKE) --no-print-directory $@ OUT=$(FUZZ)/obj CC=clang SAN=fuzzer-no-link,address,undefined WERROR=0 \
+	    CFLAGS='-O1 -g -fno-sanitize-recover=undefined'
+else
+$(OUT)/fuzzed.a: $(call obj,$(FUZZED))
+	$Q$(RM) $@ && $(AR) rcs $@ $^
+endif
 # Needed only when the checkpoint or the model's description changes.
 REFERENCE ?= build/reference/bin/python
 build/reference/bin/python: tests/reference/requirements.txt
@@ -208,7 +223,8 @@ lint: ## check format and look for mistakes; every finding is an error
 	$Qprintf '%s\n' $(TIDIED) | xargs -P2 -n1 sh -c 'clang-tidy --quiet "$$1" -- \
 	    -std=c11 $(ALL_CPP) -DOCR_VERSION=\"\" -isystem $(CUDA_HOME)/include \
 	    $(call pkg,--cflags fuse3 $(TESS_PKGS))' tidy 2>/dev/null
-	$Qshellcheck .ci/run tests/*.sh packaging/man/fill packaging/completions/ocrfs.bash
+	$Qshellcheck .ci/run tests/*.sh packaging/man/fill packaging/completions/ocrfs.bash \
+	    packaging/debian/deb.sh packaging/debian/ocrfs.postrm
 	$Qpython3 -m compileall -q tests
 
 # folder:folder or folder:header it may include; engine/base is for everybody.
@@ -248,7 +264,7 @@ DEPS := gcc libc6-dev pkg-config fuse3 libfuse3-dev libsqlite3-dev libjansson-de
 DEPS_CHECK := perl python3 libcmocka-dev clang clang-format clang-tidy shellcheck \
     sqlite3 attr acl file git less vim-tiny zip unzip p7zip-full cpio rsync ripgrep \
     libarchive-tools busybox-static borgbackup restic tesseract-ocr \
-    man-db mandoc zsh fish
+    man-db mandoc zsh fish util-linux systemd debhelper dpkg-dev fakeroot lintian
 deps: ## install what the build and the program need (Debian, Ubuntu)
 	$(call packages,$(DEPS))
 deps-check: ## and what the tests need
@@ -267,6 +283,10 @@ SHARE   := $(DESTDIR)$(PREFIX)/share
 BASH_COMPLETIONS ?= $(SHARE)/bash-completion/completions
 ZSH_COMPLETIONS  ?= $(SHARE)/zsh/site-functions
 FISH_COMPLETIONS ?= $(SHARE)/fish/vendor_completions.d
+SYSTEM_UNITS ?= $(DESTDIR)$(PREFIX)/lib/systemd/system
+USER_UNITS   ?= $(DESTDIR)$(PREFIX)/lib/systemd/user
+# A unit of packaging/systemd as the file $(2).
+unit_to = install -d $(dir $(2)) && sed 's|@BINDIR@|$(PREFIX)/bin|' packaging/systemd/$(1).in > $(2) && chmod 644 $(2)
 install: all man ## install under $(DESTDIR)$(PREFIX)
 	install -Dm755 $(OUT)/ocrfs $(DESTDIR)$(PREFIX)/bin/ocrfs
 	install -Dm755 $(OUT)/ocrfs-engine $(DESTDIR)$(PREFIX)/libexec/ocrfs/ocrfs-engine
@@ -279,16 +299,23 @@ install: all man ## install under $(DESTDIR)$(PREFIX)
 	install -Dm644 packaging/completions/ocrfs.bash $(BASH_COMPLETIONS)/ocrfs
 	install -Dm644 packaging/completions/ocrfs.zsh $(ZSH_COMPLETIONS)/_ocrfs
 	install -Dm644 packaging/completions/ocrfs.fish $(FISH_COMPLETIONS)/ocrfs.fish
+	$(call unit_to,ocrfs@.service,$(SYSTEM_UNITS)/ocrfs@.service)
+	$(call unit_to,ocrfs-sleep.service,$(SYSTEM_UNITS)/ocrfs-sleep.service)
+	$(call unit_to,ocrfs@.user.service,$(USER_UNITS)/ocrfs@.service)
 uninstall: ## remove what install put there
 	$(RM) $(DESTDIR)$(PREFIX)/bin/ocrfs $(SHARE)/man/man1/ocrfs.1 $(SHARE)/man/man8/ocrfs-engine.8 \
-	    $(BASH_COMPLETIONS)/ocrfs $(ZSH_COMPLETIONS)/_ocrfs $(FISH_COMPLETIONS)/ocrfs.fish
+	    $(BASH_COMPLETIONS)/ocrfs $(ZSH_COMPLETIONS)/_ocrfs $(FISH_COMPLETIONS)/ocrfs.fish \
+	    $(SYSTEM_UNITS)/ocrfs@.service $(SYSTEM_UNITS)/ocrfs-sleep.service $(USER_UNITS)/ocrfs@.service
 	$(RM) -r $(DESTDIR)$(PREFIX)/libexec/ocrfs $(DESTDIR)$(PREFIX)/lib/ocrfs
+# CUDA=0: without ocrfs-cuda.
+deb: ## make Debian packages in build/deb
+	$QCUDA=$(CUDA) packaging/debian/deb.sh
 clean: ## remove build/
 	$(RM) -r build
 help: ## show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t12
 
 .PHONY: all man engine demo unit check asan tsan fuzz bench bench-model lint arrows deps deps-check \
-    install uninstall clean help no-tesseract FORCE
+    install uninstall deb clean help no-tesseract FORCE
 .SECONDARY:
 -include $(shell find $(OUT) -name '*.d' 2>/dev/null)

@@ -284,23 +284,15 @@ static int forget_all(struct ocr_cache *c, struct cache_conn *conn, void *arg)
     (void)arg;
     if (rc == SQLITE_OK)
         rc = cache_total_set(c, conn, 0);
-    if (rc == SQLITE_OK)
-        rc = cache_exec(conn, "PRAGMA incremental_vacuum");
     return rc;
 }
 
 int ocr_cache_clear(struct ocr_cache *c, struct ocr_err *err)
 {
-    int code = cache_write(c, forget_all, NULL, "forget all", err);
-    struct cache_conn *conn;
+    const int code = cache_write(c, forget_all, NULL, "forget all", err);
 
     if (code)
         return code;
-    conn = cache_enter(c, CACHE_SIDE);
-    if (!conn)
-        return 0;
-    /* Gives the disk its room back now, if nobody reads. */
-    sqlite3_wal_checkpoint_v2(conn->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL,
-                              NULL);
-    return cache_leave(c, conn, SQLITE_OK, "tidy up", err);
+    cache_place_remove_broken(&c->place);
+    return cache_tidy(c, err);
 }

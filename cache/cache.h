@@ -123,6 +123,7 @@ struct ocr_cached {
                           maker before, else 0: the mtime to show (U12) */
     enum ocr_kind verdict; /* NONE: there is a text of `size` bytes */
     char sentence[256];    /* the verdict's, else "" */
+    char maker[256];       /* who made it: "recogniser: fingerprint" */
     char *text;            /* only from ocr_cache_get: malloc'd, NUL-terminated,
                               caller frees; NULL with a verdict */
 };
@@ -171,6 +172,28 @@ int ocr_cache_stat(struct ocr_cache *c, struct ocr_cache_stat *out,
  * damaged and have been removed. */
 int ocr_cache_verify(struct ocr_cache *c, uint64_t *rows, uint64_t *bad,
                      struct ocr_err *err);
+
+/* What the file (fs, ino) hashed to when it was last read, whatever it is now:
+ * 0, or -ENOENT. */
+int ocr_cache_last_digest(struct ocr_cache *c, const struct ocr_file_id *file,
+                          uint8_t digest[OCR_CACHE_DIGEST_BYTES]);
+
+/* Forgets all that is known of these contents, whoever owns them and whatever
+ * made their texts: no byte of a text stays in the database or its journal.
+ * *texts: how many there were. -EBUSY: forgotten, but the journal could not be
+ * emptied within 10 s. */
+int ocr_cache_forget(struct ocr_cache *c,
+                     const uint8_t (*digest)[OCR_CACHE_DIGEST_BYTES],
+                     size_t count, uint64_t *texts, struct ocr_err *err);
+
+struct ocr_cache_collected {
+    uint64_t texts, rows, files; /* rows: texts, sizes and verdicts */
+};
+
+/* Drops what was neither made nor read since before_ns (CLOCK_REALTIME), and
+ * index rows that lead nowhere. In small steps: mounts go on meanwhile. */
+int ocr_cache_collect(struct ocr_cache *c, int64_t before_ns,
+                      struct ocr_cache_collected *out, struct ocr_err *err);
 
 /* Forgets everything: texts, sizes, verdicts, index. */
 int ocr_cache_clear(struct ocr_cache *c, struct ocr_err *err);

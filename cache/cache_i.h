@@ -182,6 +182,11 @@ int cache_total_add(struct ocr_cache *c, struct cache_conn *conn,
                     int64_t change);
 int cache_total_recount(struct ocr_cache *c, struct cache_conn *conn);
 
+/* ---- forget.c ----------------------------------------------------------- */
+
+/* Gives free pages back to the disk and empties the journal. */
+int cache_tidy(struct ocr_cache *c, struct ocr_err *err);
+
 /* ---- files.c ------------------------------------------------------------ */
 
 uint64_t cache_file_sum(const struct ocr_cache *c, const struct ocr_file_id *id,

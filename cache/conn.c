@@ -79,7 +79,7 @@ int cache_errno(sqlite3 *db, int rc)
 
 static int set_up(struct cache_conn *conn, bool read_only)
 {
-    char pragmas[128];
+    char pragmas[160];
 
     sqlite3_extended_result_codes(conn->db, 1);
     sqlite3_busy_timeout(conn->db, BUSY_MS);
@@ -87,7 +87,8 @@ static int set_up(struct cache_conn *conn, bool read_only)
     sqlite3_db_config(conn->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
     sqlite3_snprintf(sizeof pragmas, pragmas,
                      "PRAGMA cache_size=-%d; PRAGMA cell_size_check=1;"
-                     "PRAGMA temp_store=MEMORY; PRAGMA query_only=%d",
+                     "PRAGMA temp_store=MEMORY; PRAGMA secure_delete=ON;"
+                     "PRAGMA query_only=%d",
                      PAGES_KIB, read_only);
     return cache_exec(conn, pragmas);
 }

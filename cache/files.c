@@ -1,5 +1,6 @@
 #include "cache/cache_i.h"
 
+#include <errno.h>
 #include <string.h>
 
 #define RACY_NS INT64_C(2000000000)
@@ -111,6 +112,24 @@ enum ocr_identity ocr_cache_identify(struct ocr_cache *c,
     if (identity != OCR_IDENTITY_NONE)
         memcpy(digest, row.digest, sizeof row.digest);
     return identity;
+}
+
+int ocr_cache_last_digest(struct ocr_cache *c, const struct ocr_file_id *file,
+                          uint8_t digest[OCR_CACHE_DIGEST_BYTES])
+{
+    struct cache_conn *conn = cache_enter(c, CACHE_READ);
+    struct file_row row;
+    bool bad;
+    int rc;
+
+    if (!conn)
+        return -ENOENT;
+    rc = find_file(c, conn, file, &row, &bad);
+    cache_leave(c, conn, rc, "look a file up", NULL);
+    if (rc != SQLITE_ROW || bad)
+        return -ENOENT;
+    memcpy(digest, row.digest, sizeof row.digest);
+    return 0;
 }
 
 static int put_file(struct ocr_cache *c, struct cache_conn *conn, void *arg)

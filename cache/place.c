@@ -190,7 +190,7 @@ int cache_place_touch(struct cache_place *p, struct ocr_err *err)
     return 0;
 }
 
-static void remove_broken(const struct cache_place *p)
+void cache_place_remove_broken(const struct cache_place *p)
 {
     const int fd = openat(p->dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -218,7 +218,7 @@ int cache_place_move_aside(struct cache_place *p, char name[64],
     gmtime_r(&now, &tm);
     strftime(date, sizeof date, "%Y%m%d-%H%M%S", &tm);
     snprintf(name, 64, "%s%s", BROKEN, date);
-    remove_broken(p);
+    cache_place_remove_broken(p);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         snprintf(from, sizeof from, "%s%s", CACHE_FILE, parts[i]);
         snprintf(to, sizeof to, "%s%s", name, parts[i]);

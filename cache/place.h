@@ -44,6 +44,9 @@ int cache_place_touch(struct cache_place *p, struct ocr_err *err);
 int cache_place_move_aside(struct cache_place *p, char name[64],
                            struct ocr_err *err);
 
+/* Removes what was moved aside. */
+void cache_place_remove_broken(const struct cache_place *p);
+
 /* Bytes on disk of the database and its journal. */
 uint64_t cache_place_bytes(const struct cache_place *p);
 

@@ -47,11 +47,11 @@ static int fitness(const struct cache_result *r, const struct ocr_maker *maker)
 }
 
 /* The row that serves best: SQLITE_ROW, SQLITE_DONE, or an error. Strings of
- * *best are gone but for the sentence, copied into `sentence`. */
+ * *best are gone but for the sentence and the maker, copied into *out. */
 static int find_best(struct ocr_cache *c, struct cache_conn *conn,
                      const struct ocr_cache_key *key,
                      const struct ocr_maker *maker, struct cache_result *best,
-                     char *sentence, size_t size, bool *bad)
+                     struct ocr_cached *out, bool *bad)
 {
     sqlite3_stmt *s = cache_results_of(conn, key);
     struct cache_result r;
@@ -68,7 +68,9 @@ static int find_best(struct ocr_cache *c, struct cache_conn *conn,
             continue;
         *best = r;
         best_fit = fit;
-        snprintf(sentence, size, "%s", r.sentence);
+        snprintf(out->sentence, sizeof out->sentence, "%s", r.sentence);
+        snprintf(out->maker, sizeof out->maker, "%s: %s", r.recogniser,
+                 r.fingerprint);
     }
     cache_reset(s);
     if (rc != SQLITE_DONE)
@@ -95,8 +97,7 @@ int ocr_cache_size(struct ocr_cache *c, const struct ocr_cache_key *key,
     *out = (struct ocr_cached){0};
     if (!conn)
         return -ENOENT;
-    rc = find_best(c, conn, key, maker, &best, out->sentence,
-                   sizeof out->sentence, &bad);
+    rc = find_best(c, conn, key, maker, &best, out, &bad);
     cache_leave(c, conn, rc, "look a size up", NULL);
     if (bad)
         cache_sweep(c, key);
@@ -125,8 +126,7 @@ static int get(struct ocr_cache *c, struct cache_conn *conn,
 {
     sqlite3_stmt *s;
     bool bad_text = false;
-    int rc = find_best(c, conn, key, maker, best, out->sentence,
-                       sizeof out->sentence, bad);
+    int rc = find_best(c, conn, key, maker, best, out, bad);
 
     if (rc != SQLITE_ROW || best->kind != OCR_KIND_NONE || !best->text)
         return rc;

@@ -17,6 +17,7 @@
 #include "engine/base/setting.h" /* ocr_setting(): what a page asks for */
 #include "engine/image/image.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -80,6 +81,7 @@ struct ocr_recognised {
 struct ocr_recogniser_ops {
     uint32_t abi; /* OCR_RECOGNISER_ABI */
     const char *name;
+    bool network; /* it talks to other machines: all others must not */
     /* Seconds a page may take, of the clock and of this process; 0: as long as
      * it likes. One that takes longer, or does not end when it is cancelled,
      * ends the engine: a library that does not look up cannot be stopped. */

@@ -10,6 +10,9 @@
 #include <sys/statfs.h>
 #include <unistd.h>
 
+/* What changed less than a minute ago soon changes again. */
+#define SETTLED_NS ((int64_t)60 * 1000000000)
+
 /* ---- finding the object of a node ------------------------------------ */
 
 static bool same_object(const struct node *n, const struct object *o)
@@ -147,6 +150,18 @@ static struct timespec timespec_ns(int64_t ns)
     return (struct timespec){.tv_sec = s, .tv_nsec = ns - s * 1000000000};
 }
 
+/* That of the reason is known as well. */
+static bool has_size(const struct ocr_fs *fs, struct ocr_cached *cached)
+{
+    char reason[REASON_BYTES];
+
+    if (cached->verdict == OCR_KIND_NONE)
+        return true;
+    cached->size = reading_reason(cached->verdict, cached->sentence, reason);
+    cached->stored = true;
+    return fs->errors == ERRORS_TEXT;
+}
+
 /* What the index knows about the size of a text that nobody opened yet. */
 static int ask_index(struct ocr_fs *fs, struct node *n, const struct object *o,
                      int fd)
@@ -162,7 +177,7 @@ static int ask_index(struct ocr_fs *fs, struct node *n, const struct object *o,
     identity = ocr_cache_identify(fs->cache, &id, key.digest);
     if (identity == OCR_IDENTITY_NONE ||
         ocr_cache_size(fs->cache, &key, &maker, &cached) ||
-        cached.verdict != OCR_KIND_NONE)
+        !has_size(fs, &cached))
         return 0;
     memcpy(digest.bytes, key.digest, sizeof digest.bytes);
     /* If the open will hash again, the node must not stand for these bytes. */
@@ -173,8 +188,48 @@ static int ask_index(struct ocr_fs *fs, struct node *n, const struct object *o,
                              (cached.stored || *maker.fingerprint));
 }
 
-static void fill_text(struct ocr_fs *fs, struct node *n, struct stat *st,
-                      double *timeout)
+/* Not what grows, nor what can be written by a name in another folder. */
+static bool is_settled(const struct object *o)
+{
+    return ocr_wall_ns() - stamp_of(&o->st).mtime_ns >= SETTLED_NS &&
+           o->st.st_nlink == 1;
+}
+
+/* True if the kernel may keep for long what it is told now. Folders never: what
+ * is mounted on one is no event. */
+static bool may_last(struct ocr_fs *fs, struct node *n, const struct object *o,
+                     struct trust trust)
+{
+    const int64_t now = ocr_now_ms();
+    bool lasts;
+
+    if (!trust.lasts || S_ISDIR(n->type) || !is_settled(o))
+        return false;
+    pthread_mutex_lock(&fs->nodes.lock);
+    lasts = watch_lasts(fs, trust) && n->written_ms <= now && !n->retired;
+    if (lasts)
+        n->lasting_ms = now + (int64_t)(1000 * LASTING_S);
+    pthread_mutex_unlock(&fs->nodes.lock);
+    return lasts;
+}
+
+/* Originals are written while they are looked at, and only the times tell of a
+ * mapping: their attributes never last. A text is one version of its image. */
+static void fill_timeouts(struct ocr_fs *fs, struct node *n,
+                          const struct object *o, bool exact,
+                          struct trust trust, struct timeouts *t)
+{
+    const bool lasts = may_last(fs, n, o, trust);
+
+    t->entry = lasts ? LASTING_S : TIMEOUT_S;
+    if (n->kind == NODE_TEXT)
+        t->attr = !exact ? 0 : lasts ? LASTING_S : TIMEOUT_S;
+    else
+        t->attr = TIMEOUT_S;
+}
+
+/* True if the size is final. */
+static bool fill_text(struct ocr_fs *fs, struct node *n, struct stat *st)
 {
     const enum ocr_size_mode mode = fs->options->size;
     struct image image;
@@ -205,28 +260,28 @@ static void fill_text(struct ocr_fs *fs, struct node *n, struct stat *st,
         .st_mtim = timespec_ns(redone_ns ? redone_ns : image.stamp.mtime_ns),
         .st_ctim = timespec_ns(image.stamp.ctime_ns),
     };
-    *timeout = exact ? TIMEOUT_S : 0;
+    return exact;
 }
 
 static void fill_real(struct ocr_fs *fs, const struct object *o,
-                      struct stat *st, double *timeout)
+                      struct stat *st)
 {
     *st = o->st;
     st->st_ino = node_st_ino(fs->root_dev, o->st.st_dev, o->st.st_ino, false);
     if (!S_ISLNK(st->st_mode)) /* those of a link say nothing */
         st->st_mode &= ~(mode_t)0222;
-    *timeout = TIMEOUT_S;
 }
 
 int attr_fill(struct ocr_fs *fs, struct node *n, const struct object *o, int fd,
-              struct stat *st, double *timeout)
+              struct trust trust, struct stat *st, struct timeouts *timeouts)
 {
     const int64_t now = ocr_now_ms();
-    bool ask;
+    bool ask, exact;
     int rc = 0;
 
     if (n->kind == NODE_REAL) {
-        fill_real(fs, o, st, timeout);
+        fill_real(fs, o, st);
+        fill_timeouts(fs, n, o, true, trust, timeouts);
         return 0;
     }
     /* A listing is followed at once by a stat of each text, since what is not
@@ -238,7 +293,8 @@ int attr_fill(struct ocr_fs *fs, struct node *n, const struct object *o, int fd,
     pthread_mutex_unlock(&fs->nodes.lock);
     if (ask)
         rc = ask_index(fs, n, o, fd);
-    fill_text(fs, n, st, timeout);
+    exact = fill_text(fs, n, st);
+    fill_timeouts(fs, n, o, exact, trust, timeouts);
     return rc;
 }
 
@@ -256,7 +312,7 @@ static int attr_of_open(struct ocr_fs *fs, struct node *n, struct stat *st,
         if (!text)
             return -ESTALE;
         text_unref(text);
-        fill_text(fs, n, st, timeout);
+        *timeout = fill_text(fs, n, st) ? TIMEOUT_S : 0;
         return 0;
     }
     fd = node_open_fd(&fs->nodes, n);
@@ -264,14 +320,29 @@ static int attr_of_open(struct ocr_fs *fs, struct node *n, struct stat *st,
         return fd;
     rc = attr_stat(fs, fd, &o);
     if (!rc)
-        fill_real(fs, &o, st, timeout);
+        fill_real(fs, &o, st);
+    *timeout = TIMEOUT_S;
     close(fd);
     return rc;
+}
+
+/* Of the folder that the node's newest name is in. */
+static struct trust trust_of(struct ocr_fs *fs, struct node *n)
+{
+    struct trust trust = {.lasts = false};
+
+    pthread_mutex_lock(&fs->nodes.lock);
+    if (n->names && !n->names->follow)
+        trust = watch_trust(fs, n->names->parent);
+    pthread_mutex_unlock(&fs->nodes.lock);
+    return trust;
 }
 
 int attr_get(struct ocr_fs *fs, struct node *n, struct stat *st,
              double *timeout)
 {
+    const struct trust trust = trust_of(fs, n);
+    struct timeouts timeouts = {0};
     struct object o;
     int fd, rc;
 
@@ -286,7 +357,8 @@ int attr_get(struct ocr_fs *fs, struct node *n, struct stat *st,
         if (n->kind == NODE_TEXT)
             rc = node_check_version(&fs->nodes, n, &o);
         if (!rc)
-            rc = attr_fill(fs, n, &o, fd, st, timeout);
+            rc = attr_fill(fs, n, &o, fd, trust, st, &timeouts);
+        *timeout = timeouts.attr;
         close(fd);
     }
     return rc == -ESTALE ? attr_of_open(fs, n, st, timeout) : rc;
@@ -341,6 +413,16 @@ static int stat_link(struct ocr_fs *fs, struct node *parent, const char *name,
     return rc;
 }
 
+static bool is_selected(struct ocr_fs *fs, struct node *parent, int dir,
+                        const char *image, bool follow, const struct stat *st)
+{
+    char *folder = select_folder(fs, parent);
+    const bool yes = select_text(fs, folder, dir, image, follow, st);
+
+    free(folder);
+    return yes;
+}
+
 /* What `name` in `parent` is: a real object, or the image of a text. */
 static int resolve(struct ocr_fs *fs, struct node *parent, int dir,
                    const char *name, struct object *o, char *image,
@@ -352,6 +434,8 @@ static int resolve(struct ocr_fs *fs, struct node *parent, int dir,
 
     *kind = NODE_REAL;
     *follow = false;
+    if (!rc && !select_shown(fs, name, o->st.st_mode))
+        return -ENOENT;
     if (rc != -ENOENT)
         return rc;
     len = names_image_len(name, fs->suffix);
@@ -366,7 +450,8 @@ static int resolve(struct ocr_fs *fs, struct node *parent, int dir,
         *follow = true;
         rc = stat_link(fs, parent, image, &link, o);
     }
-    if (rc || !names_has_text(image, o->st.st_mode, fs->suffix, false))
+    if (rc || !names_has_text(image, o->st.st_mode, fs->suffix, false) ||
+        !is_selected(fs, parent, dir, image, *follow, &o->st))
         return -ENOENT;
     return 0;
 }
@@ -374,6 +459,8 @@ static int resolve(struct ocr_fs *fs, struct node *parent, int dir,
 struct node *attr_lookup(struct ocr_fs *fs, struct node *parent, int dir,
                          const char *name, struct fuse_entry_param *e, int *rc)
 {
+    struct trust trust = watch_trust(fs, parent);
+    struct timeouts timeouts;
     char image[NAME_BYTES + 1];
     enum node_kind kind;
     struct object o;
@@ -383,6 +470,7 @@ struct node *attr_lookup(struct ocr_fs *fs, struct node *parent, int dir,
     *rc = resolve(fs, parent, dir, name, &o, image, &follow, &kind);
     if (*rc)
         return NULL;
+    trust.lasts = trust.lasts && !follow; /* the target is elsewhere */
     /* Twice: the index may know that the node stands for other bytes. */
     for (int i = 0; i < 2; i++) {
         n = node_enter(&fs->nodes, parent, kind == NODE_TEXT ? image : name,
@@ -392,9 +480,10 @@ struct node *attr_lookup(struct ocr_fs *fs, struct node *parent, int dir,
         *e = (struct fuse_entry_param){
             .ino = n->id,
             .generation = fs->nodes.generation,
-            .entry_timeout = TIMEOUT_S,
         };
-        *rc = attr_fill(fs, n, &o, dir, &e->attr, &e->attr_timeout);
+        *rc = attr_fill(fs, n, &o, dir, trust, &e->attr, &timeouts);
+        e->entry_timeout = timeouts.entry;
+        e->attr_timeout = timeouts.attr;
         if (!*rc)
             return n;
         node_unref(&fs->nodes, n);

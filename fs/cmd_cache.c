@@ -1,7 +1,9 @@
-/* fs/cmd_cache.c - `ocrfs cache stat|verify|clear`: what the cache holds, is
- * it sound, away with it. Mounts may be using it meanwhile. */
+/* fs/cmd_cache.c - `ocrfs cache stat|verify|clear|forget|gc`: what the cache
+ * holds, is it sound, away with it or with a part. Mounts may be using it
+ * meanwhile. */
 #include "cache/cache.h"
 #include "engine/base/log.h"
+#include "fs/cmd_cache_i.h"
 #include "fs/commands.h"
 #include "fs/options.h"
 
@@ -41,18 +43,27 @@ static void print_date(const char *name, int64_t ns)
     printf("%-15s%s\n", name, date);
 }
 
-static int cache_stat(struct ocr_cache *c, struct ocr_err *err)
+/* What stands behind the action. */
+struct words {
+    char **paths; /* NULL-terminated */
+    int count;
+    const char *unseen; /* of --unseen, NULL if not given */
+};
+
+static int cache_stat(struct ocr_cache *c, const struct words *words,
+                      struct ocr_err *err)
 {
     struct ocr_cache_stat stat;
-    char words[32];
+    char size[32];
     const int code = ocr_cache_stat(c, &stat, err);
 
+    (void)words;
     if (code)
         return code;
     printf("%-15s%s\n", "folder", ocr_cache_path(c));
-    printf("%-15s%s\n", "on disk", size_words(stat.disk_bytes, words));
+    printf("%-15s%s\n", "on disk", size_words(stat.disk_bytes, size));
     printf("%-15s%" PRIu64 ", %s\n", "texts", stat.texts,
-           size_words(stat.text_bytes, words));
+           size_words(stat.text_bytes, size));
     printf("%-15s%" PRIu64 "\n", "evicted", stat.sizes - stat.texts);
     printf("%-15s%" PRIu64 "\n", "verdicts", stat.verdicts);
     printf("%-15s%" PRIu64 "\n", "known files", stat.files);
@@ -61,11 +72,13 @@ static int cache_stat(struct ocr_cache *c, struct ocr_err *err)
     return 0;
 }
 
-static int cache_verify(struct ocr_cache *c, struct ocr_err *err)
+static int cache_verify(struct ocr_cache *c, const struct words *words,
+                        struct ocr_err *err)
 {
     uint64_t rows, bad;
     const int code = ocr_cache_verify(c, &rows, &bad, err);
 
+    (void)words;
     if (code)
         return code;
     printf("%" PRIu64 " rows checked, %" PRIu64 " damaged%s\n", rows, bad,
@@ -73,26 +86,49 @@ static int cache_verify(struct ocr_cache *c, struct ocr_err *err)
     return bad ? 1 : 0;
 }
 
-static int cache_clear(struct ocr_cache *c, struct ocr_err *err)
+static int cache_clear(struct ocr_cache *c, const struct words *words,
+                       struct ocr_err *err)
 {
     const int code = ocr_cache_clear(c, err);
 
+    (void)words;
     if (code == 0)
         printf("%s is empty\n", ocr_cache_path(c));
     return code;
 }
 
-static const struct {
-    const char *name;
-    /* 0, 1 (damage was found), or a negative errno. */
-    int (*run)(struct ocr_cache *c, struct ocr_err *err);
-} actions[] = {
-    {"stat", cache_stat},
-    {"verify", cache_verify},
-    {"clear", cache_clear},
+static int cache_forget(struct ocr_cache *c, const struct words *words,
+                        struct ocr_err *err)
+{
+    return cmd_cache_forget(c, words->paths, err);
+}
+
+static int cache_gc(struct ocr_cache *c, const struct words *words,
+                    struct ocr_err *err)
+{
+    return cmd_cache_gc(c, words->unseen, err);
+}
+
+enum takes {
+    NOTHING,
+    PATHS,
+    UNSEEN
 };
 
-static int run(const struct ocr_options *o, size_t action)
+static const struct {
+    const char *name;
+    enum takes takes;
+    /* 0, 1 (damage was found, files failed), or a negative errno. */
+    int (*run)(struct ocr_cache *c, const struct words *words,
+               struct ocr_err *err);
+} actions[] = {
+    {"stat", NOTHING, cache_stat},   {"verify", NOTHING, cache_verify},
+    {"clear", NOTHING, cache_clear}, {"forget", PATHS, cache_forget},
+    {"gc", UNSEEN, cache_gc},
+};
+
+static int run(const struct ocr_options *o, size_t action,
+               const struct words *words)
 {
     const struct ocr_cache_options options = {.dir = o->cache,
                                               .max_bytes = o->cache_size};
@@ -114,11 +150,43 @@ static int run(const struct ocr_options *o, size_t action)
         code = ocr_err_set(&err, -ENOENT, "there is no cache on a disk to %s",
                            actions[action].name);
     if (code == 0)
-        code = actions[action].run(c, &err);
+        code = actions[action].run(c, words, &err);
     if (code < 0)
         ocr_error("%s", err.text);
     ocr_cache_close(c);
-    return code ? 1 : 0;
+    return code == -EINVAL ? 2 : code ? 1 : 0;
+}
+
+/* Takes --unseen=AGE or --unseen AGE out; false if the age is missing. */
+static bool take_unseen(int *argc, char **argv, const char **unseen)
+{
+    static const char name[] = "--unseen";
+    int kept = 0;
+
+    *unseen = NULL;
+    for (int i = 0; i < *argc; i++) {
+        const char *behind = argv[i] + sizeof name - 1;
+
+        if (strncmp(argv[i], name, sizeof name - 1) ||
+            (*behind && *behind != '=')) {
+            argv[kept++] = argv[i];
+        } else if (*behind) {
+            *unseen = behind + 1;
+        } else if (i + 1 < *argc) {
+            *unseen = argv[++i];
+        } else {
+            return false;
+        }
+    }
+    argv[kept] = NULL;
+    *argc = kept;
+    return true;
+}
+
+static bool fits(enum takes takes, const struct words *words)
+{
+    return (words->count > 0) == (takes == PATHS) &&
+           (words->unseen != NULL) == (takes == UNSEEN);
 }
 
 int cmd_cache(int argc, char **argv)
@@ -127,18 +195,24 @@ int cmd_cache(int argc, char **argv)
         ACTIONS = sizeof actions / sizeof actions[0]
     };
     struct ocr_options options;
+    struct words words;
     size_t action = 0;
     int status = 2;
+    const bool whole = take_unseen(&argc, argv, &words.unseen);
 
     if (cmd_options(&options, OCR_FOR_CACHE, &argc, argv))
         return 2;
-    while (argc == 2 && action < ACTIONS &&
+    while (argc >= 2 && action < ACTIONS &&
            strcmp(argv[1], actions[action].name) != 0)
         action++;
-    if (argc == 2 && action < ACTIONS)
-        status = run(&options, action);
+    words.paths = argv + 2;
+    words.count = argc - 2;
+    if (whole && argc >= 2 && action < ACTIONS &&
+        fits(actions[action].takes, &words))
+        status = run(&options, action, &words);
     else
-        ocr_error("usage: ocrfs cache stat|verify|clear [OPTIONS]");
+        ocr_error("usage: ocrfs cache stat|verify|clear [OPTIONS], ocrfs cache "
+                  "forget PATH..., ocrfs cache gc --unseen=90d");
     ocr_options_release(&options);
     return status;
 }

@@ -7,6 +7,7 @@
 #include "engine/queue.h"
 #include "fs/commands.h"
 #include "fs/options.h"
+#include "fs/watch.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
@@ -345,8 +347,8 @@ static void say_line(struct doctor *d, char *line)
 }
 
 /* The engine is asked, in a process of its own: looking for a GPU loads the
- * driver's library, and that may do what it likes. */
-static void check_gpu(struct doctor *d)
+ * driver's library, and that may do what it likes. `value` may be NULL. */
+static void ask_engine(struct doctor *d, const char *option, const char *value)
 {
     struct ocr_err err = OCR_ERR_INIT;
     char path[PATH_MAX], line[1024];
@@ -360,7 +362,7 @@ static void check_gpu(struct doctor *d)
     child = fork();
     if (child == 0) {
         dup2(out[1], STDOUT_FILENO);
-        execl(path, path, "--gpu", d->options.device, (char *)NULL);
+        execl(path, path, option, value, (char *)NULL);
         _exit(127);
     }
     close(out[1]);
@@ -371,6 +373,36 @@ static void check_gpu(struct doctor *d)
         fclose(file);
     if (child > 0)
         waitpid(child, NULL, 0);
+}
+
+/* A limit for all programs of a user; watching takes half of it. */
+static void check_watching(struct doctor *d)
+{
+    enum {
+        FEW = 16384
+    };
+    const unsigned limit = watch_limit("max_user_watches");
+    const int fd = inotify_init1(IN_CLOEXEC);
+    const int why = errno;
+
+    ocr_close(fd);
+    if (fd < 0 && why == EMFILE)
+        say(d, NOTE, "watching",
+            "no folder can be watched, changes show after a second; run as "
+            "root: sysctl fs.inotify.max_user_instances=%u",
+            4 * watch_limit("max_user_instances"));
+    else if (fd < 0)
+        say(d, NOTE, "watching",
+            "no folder can be watched (%s), changes show after a second",
+            strerror(why));
+    else if (limit < FEW)
+        say(d, NOTE, "watching",
+            "%u folders can be watched, changes in more show after a second; "
+            "run as root: sysctl fs.inotify.max_user_watches=%u",
+            limit / 2, 8 * FEW);
+    else
+        say(d, OK, "watching", "%u folders can be watched for changes",
+            limit / 2);
 }
 
 static void check_hash(struct doctor *d)
@@ -396,13 +428,15 @@ int cmd_doctor(int argc, char **argv)
         check_device(&d);
         check_fusermount(&d);
         check_allow_other(&d);
+        check_watching(&d);
         check_cache(&d);
         check_runtime(&d);
         check_model(&d);
         check_engine(&d);
         check_hash(&d);
         check_machine(&d);
-        check_gpu(&d);
+        ask_engine(&d, "--sandbox", NULL);
+        ask_engine(&d, "--gpu", d.options.device);
         status = d.missing ? 1 : 0;
     }
     ocr_options_release(&d.options);

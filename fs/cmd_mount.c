@@ -216,14 +216,16 @@ static char *mount_options(const struct mount *m)
 static int new_session(struct mount *m, struct ocr_err *err)
 {
     struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
+    struct fuse_lowlevel_ops operations;
     char *list = mount_options(m);
 
+    ocr_fs_operations(&m->options, &operations);
     if (list && fuse_opt_add_arg(&args, "ocrfs") == 0 &&
         fuse_opt_add_arg(&args, "-o") == 0 &&
         fuse_opt_add_arg(&args, list) == 0 &&
         (!m->options.debug || fuse_opt_add_arg(&args, "-d") == 0))
-        m->session = fuse_session_new(&args, ocr_fs_operations(),
-                                      sizeof *ocr_fs_operations(), m->fs);
+        m->session =
+            fuse_session_new(&args, &operations, sizeof operations, m->fs);
     free(list);
     fuse_opt_free_args(&args);
     return m->session ? 0

@@ -64,38 +64,10 @@ static int tell_one(const struct request *request, const char *done)
     return rc ? 1 : 0;
 }
 
-/* Absolute, links resolved but for the mount itself, which may hang; malloc'd,
- * NULL if there is no such folder. */
-static char *name_of_mount(const char *text)
-{
-    char *copy = strdup(text), *slash, *parent = NULL, *path = NULL;
-    size_t n = copy ? strlen(copy) : 0;
-
-    while (n > 1 && copy[n - 1] == '/')
-        copy[--n] = '\0';
-    slash = copy ? strrchr(copy, '/') : NULL;
-    if (!copy || !strcmp(copy, ".") || !strcmp(copy, "..")) {
-        path = realpath(text, NULL);
-    } else if (slash == copy) {
-        path = strdup(copy);
-    } else {
-        if (slash)
-            *slash = '\0';
-        parent = realpath(slash ? copy : ".", NULL);
-        if (parent &&
-            asprintf(&path, "%s/%s", strcmp(parent, "/") ? parent : "",
-                     slash ? slash + 1 : copy) < 0)
-            path = NULL;
-    }
-    free(parent);
-    free(copy);
-    return path;
-}
-
 static int tell_named(const struct ocr_mounts *mounts, const char *text,
                       struct request *request, const char *done)
 {
-    char *point = name_of_mount(text);
+    char *point = ocr_mount_name(text);
 
     request->mount = point ? ocr_mounts_at(mounts, point) : NULL;
     free(point);

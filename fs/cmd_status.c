@@ -3,15 +3,18 @@
 #include "engine/base/log.h"
 #include "fs/ask.h"
 #include "fs/commands.h"
+#include "fs/count.h"
 #include "fs/mounts.h"
 #include "fs/options.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -43,6 +46,103 @@ static int copy_status(const void *arg, int out)
     return n < 0 ? errno : 0;
 }
 
+/* ---- the texts below a folder ---------------------------------------- */
+
+struct tally {
+    unsigned long long folders, texts, known, failed, closed;
+};
+
+static int tally_folder(const char *path, dev_t dev, struct tally *t);
+
+/* The folders in it. */
+static int tally_below(DIR *stream, const char *path, dev_t dev,
+                       struct tally *t)
+{
+    const struct dirent *e;
+    int rc = 0;
+
+    while (!rc && (e = readdir(stream))) {
+        char *below;
+
+        if (e->d_type != DT_DIR || !strcmp(e->d_name, ".") ||
+            !strcmp(e->d_name, ".."))
+            continue;
+        if (asprintf(&below, "%s/%s", path, e->d_name) < 0)
+            return ENOMEM;
+        rc = tally_folder(below, dev, t);
+        free(below);
+        if (rc == EACCES) {
+            t->closed++;
+            rc = 0;
+        } else if (rc == ENOENT || rc == ESTALE) {
+            rc = 0; /* it went meanwhile */
+        }
+    }
+    return rc;
+}
+
+/* 0 or an errno; what is mounted in there is not this mount's. */
+static int tally_folder(const char *path, dev_t dev, struct tally *t)
+{
+    struct ocr_texts_count count;
+    DIR *stream = opendir(path);
+    struct stat st;
+    int rc = 0;
+
+    if (!stream)
+        return errno;
+    if (fstat(dirfd(stream), &st) || st.st_dev != dev) {
+        closedir(stream);
+        return 0;
+    }
+    if (ioctl(dirfd(stream), OCR_COUNT_IOCTL, &count))
+        rc = errno;
+    if (!rc) {
+        t->folders++;
+        t->texts += count.texts;
+        t->known += count.known;
+        t->failed += count.failed;
+        rc = tally_below(stream, path, dev, t);
+    }
+    closedir(stream);
+    return rc;
+}
+
+static double percent(unsigned long long part, unsigned long long all)
+{
+    return all ? 100.0 * (double)part / (double)all : 100;
+}
+
+/* The child's: counts, and says it. */
+static int count_texts(const void *arg, int out)
+{
+    const struct place *place = arg;
+    struct tally t = {0};
+    struct stat st;
+    int rc = ocr_ask_become(place->mount);
+
+    if (!rc && stat(place->point, &st))
+        rc = errno;
+    if (!rc)
+        rc = tally_folder(place->point, st.st_dev, &t);
+    if (rc)
+        return rc;
+    dprintf(out,
+            "folder      %s\n"
+            "images      %llu in %llu folder%s\n"
+            "known       %llu (%.1f %%)\n"
+            "failed      %llu\n"
+            "not read    %llu\n",
+            place->point, t.texts, t.folders, t.folders == 1 ? "" : "s",
+            t.known, percent(t.known, t.texts), t.failed,
+            t.texts - t.known - t.failed);
+    if (t.closed)
+        dprintf(out, "closed      %llu folders may not be read\n", t.closed);
+    return 0;
+}
+
+/* ---- what is said ---------------------------------------------------- */
+
 static int say_failed(const char *point, const struct ocr_err *err)
 {
     if (err->code == -ENOTCONN)
@@ -59,7 +159,7 @@ static int say_failed(const char *point, const struct ocr_err *err)
 }
 
 static int show(const char *point, const char *control,
-                const struct ocr_mount *mount)
+                const struct ocr_mount *mount, bool texts)
 {
     const struct place place = {point, control, mount};
     struct ocr_err err = OCR_ERR_INIT;
@@ -67,7 +167,8 @@ static int show(const char *point, const char *control,
     int rc;
 
     ocr_buf_init(&text, STATUS_MAX);
-    rc = ocr_ask(copy_status, &place, OCR_ASK_MS, point, &text, &err);
+    rc = texts ? ocr_ask(count_texts, &place, 0, point, &text, &err)
+               : ocr_ask(copy_status, &place, OCR_ASK_MS, point, &text, &err);
     if (rc == 0 && text.len)
         fwrite(text.data, 1, text.len, stdout);
     ocr_buf_release(&text);
@@ -93,7 +194,7 @@ static int show_all(const char *control)
     while ((mount = ocr_mounts_next(&mounts, mount))) {
         if (shown++)
             putchar('\n');
-        status |= show(mount->point, control, mount);
+        status |= show(mount->point, control, mount, false);
     }
     ocr_mounts_release(&mounts);
     if (!shown)
@@ -101,14 +202,55 @@ static int show_all(const char *control)
     return status;
 }
 
-static int show_one_or_all(const char *point, const char *control)
+/* A folder below a mount has no status, but texts. */
+static int show_below(const struct ocr_mounts *mounts, const char *text,
+                      const char *control)
 {
-    return point ? show(point, control, NULL) : show_all(control);
+    char *path = realpath(text, NULL);
+    const struct ocr_mount *mount = path ? ocr_mounts_over(mounts, path) : NULL;
+    int status = 1;
+
+    if (!path)
+        ocr_error("%s: %s", text, strerror(errno));
+    else if (!mount || !ocr_mount_is_ours(mount))
+        ocr_error("%s is in no mount of ocrfs (ocrfs status lists them)", text);
+    else
+        status = show(path, control, mount, true);
+    free(path);
+    return status;
+}
+
+static int show_one(const char *text, const char *control, bool texts)
+{
+    struct ocr_err err = OCR_ERR_INIT;
+    const struct ocr_mount *mount;
+    struct ocr_mounts mounts;
+    char *name;
+    int status;
+
+    if (ocr_mounts_read(&mounts, &err)) {
+        ocr_error("%s", err.text);
+        return 1;
+    }
+    name = ocr_mount_name(text);
+    mount = name ? ocr_mounts_at(&mounts, name) : NULL;
+    if (mount && ocr_mount_is_ours(mount))
+        status = show(mount->point, control, mount, texts);
+    else
+        status = show_below(&mounts, text, control);
+    free(name);
+    ocr_mounts_release(&mounts);
+    return status;
+}
+
+static int show_one_or_all(const char *point, const char *control, bool texts)
+{
+    return point ? show_one(point, control, texts) : show_all(control);
 }
 
 /* Every second, over itself on a terminal, as long as there is something to
  * show. */
-static int show_for_ever(const char *point, const char *control)
+static int show_for_ever(const char *point, const char *control, bool texts)
 {
     static const char clear[] = "\033[H\033[2J";
     int status;
@@ -116,7 +258,7 @@ static int show_for_ever(const char *point, const char *control)
     do {
         if (isatty(STDOUT_FILENO))
             fputs(clear, stdout);
-        status = show_one_or_all(point, control);
+        status = show_one_or_all(point, control, texts);
         if (fflush(stdout) || ferror(stdout))
             return 1; /* the reader of a pipe has gone */
         sleep(1);
@@ -127,21 +269,25 @@ static int show_for_ever(const char *point, const char *control)
 int cmd_status(int argc, char **argv)
 {
     const bool watch = cmd_take("--watch", &argc, argv);
+    const bool texts = cmd_take("--texts", &argc, argv);
     struct ocr_options options;
     int status;
 
     if (cmd_options(&options, OCR_FOR_STATUS, &argc, argv))
         return 2;
     if (argc > 2) {
-        ocr_error("one mount point at a time (try ocrfs status --help)");
+        ocr_error("one folder at a time (try ocrfs status --help)");
+        status = 2;
+    } else if (texts && argc < 2) {
+        ocr_error("--texts needs a folder (try ocrfs status --help)");
         status = 2;
     } else if (!*options.control) {
         ocr_error("without a control folder there is no status");
         status = 2;
     } else if (watch) {
-        status = show_for_ever(argv[1], options.control);
+        status = show_for_ever(argv[1], options.control, texts);
     } else {
-        status = show_one_or_all(argv[1], options.control);
+        status = show_one_or_all(argv[1], options.control, texts);
     }
     ocr_options_release(&options);
     return status;

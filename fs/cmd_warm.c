@@ -373,17 +373,13 @@ static int make_all(struct warm *w)
 static int find_mount(struct warm *w, const char *folder, const char *control,
                       struct ocr_err *err)
 {
-    const struct ocr_mount *best = NULL;
+    const struct ocr_mount *best;
     struct ocr_mounts mounts;
     int rc = ocr_mounts_read(&mounts, err);
 
     if (rc)
         return rc;
-    /* The deepest one; of several in one place the last. */
-    for (size_t i = 0; i < mounts.count; i++)
-        if (ocr_path_is_below(folder, mounts.list[i].point) &&
-            (!best || strlen(mounts.list[i].point) >= strlen(best->point)))
-            best = &mounts.list[i];
+    best = ocr_mounts_over(&mounts, folder);
     if (!best || !ocr_mount_is_ours(best)) {
         rc = ocr_err_set(err, -ENOENT,
                          "%s is in no mount of ocrfs (try: ocrfs warm "

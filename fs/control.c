@@ -53,7 +53,9 @@ struct figures {
     bool paused;
     size_t nodes; /* files and folders the kernel knows, and ours */
     uint64_t opens, quick, refused, interrupted, pages_done, pages_failed;
+    double rate; /* pages a second */
     uint64_t ahead_started, ahead_used, ahead_wasted;
+    struct watch_figures watch;
     uint64_t errors[OCR_KIND_LAST + 1];
     uint64_t latency[LATENCY_BUCKETS], latency_count;
     int64_t latency_sum_ms;
@@ -81,9 +83,12 @@ static void collect_job(void *arg, const char *label, int64_t age_ms,
     job->priority = priority;
 }
 
-static void collect_stats(struct stats *s, struct figures *f)
+static void collect_stats(struct ocr_fs *fs, struct figures *f)
 {
+    struct stats *s = &fs->stats;
+
     pthread_mutex_lock(&s->lock);
+    f->rate = stats_rate_locked(s, fs->begun_ms);
     f->opens = s->opens;
     f->quick = s->quick;
     f->refused = s->refused;
@@ -127,10 +132,11 @@ static struct figures *collect(struct ocr_fs *fs)
     f->ahead_used = fs->ahead.used;
     f->ahead_wasted = fs->ahead.wasted;
     pthread_mutex_unlock(&fs->ahead.lock);
+    watch_figures(&fs->watch, &f->watch);
     pthread_mutex_lock(&fs->nodes.lock);
     f->nodes = fs->nodes.count;
     pthread_mutex_unlock(&fs->nodes.lock);
-    collect_stats(&fs->stats, f);
+    collect_stats(fs, f);
     return f;
 }
 
@@ -194,6 +200,25 @@ static void people_engine(const struct figures *f, struct ocr_buf *out)
                        (unsigned long long)q->engine_deaths);
 }
 
+/* "waits       3 up to 0.1 s, 12 up to 0.25 s, 1 above 300 s" */
+static void people_waits(const struct figures *f, struct ocr_buf *out)
+{
+    const char *between = "waits       ";
+
+    for (unsigned i = 0; i < LATENCY_BUCKETS; i++) {
+        const bool last = i == LATENCY_BUCKETS - 1;
+
+        if (!f->latency[i])
+            continue;
+        ocr_buf_printf(out, "%s%llu %s %g s", between,
+                       (unsigned long long)f->latency[i],
+                       last ? "above" : "up to", latency_bounds_s[i - last]);
+        between = ", ";
+    }
+    if (f->latency_count)
+        ocr_buf_putc(out, '\n');
+}
+
 static void people_work(const struct figures *f, struct ocr_buf *out)
 {
     const struct ocr_queue_stats *q = &f->queue;
@@ -220,9 +245,12 @@ static void people_work(const struct figures *f, struct ocr_buf *out)
                    (unsigned long long)f->quick, (unsigned long long)f->opens,
                    median, (unsigned long long)f->interrupted,
                    (unsigned long long)f->refused);
-    ocr_buf_printf(out, "pages       %llu read, %llu failed\n",
+    people_waits(f, out);
+    ocr_buf_printf(out,
+                   "pages       %llu read, %llu failed; %.1f a second in the "
+                   "last minute\n",
                    (unsigned long long)f->pages_done,
-                   (unsigned long long)f->pages_failed);
+                   (unsigned long long)f->pages_failed, f->rate);
     ocr_buf_printf(out, "readahead   %llu started, %llu used, %llu wasted\n",
                    (unsigned long long)f->ahead_started,
                    (unsigned long long)f->ahead_used,
@@ -231,6 +259,19 @@ static void people_work(const struct figures *f, struct ocr_buf *out)
         ocr_buf_printf(out, "  reading   %s (%.1f s, %s)\n", f->jobs[i].label,
                        (double)f->jobs[i].age_ms / 1000,
                        priorities[f->jobs[i].priority]);
+}
+
+static void people_watch(const struct watch_figures *w, struct ocr_buf *out)
+{
+    if (!w->on)
+        ocr_buf_puts(out, "watch       off: changes show after a second\n");
+    else
+        ocr_buf_printf(out,
+                       "watch       %zu folders%s, %llu events, lost %llu "
+                       "times\n",
+                       w->folders, w->full ? " (no more can be)" : "",
+                       (unsigned long long)w->events,
+                       (unsigned long long)w->overflows);
 }
 
 static void people_cache(struct ocr_fs *fs, const struct figures *f,
@@ -283,6 +324,7 @@ static void write_status(struct ocr_fs *fs, const struct figures *f,
         ocr_buf_printf(out, "model       %s\n", text);
     people_engine(f, out);
     people_work(f, out);
+    people_watch(&f->watch, out);
     people_cache(fs, f, out);
     people_errors(f, out);
 }
@@ -344,6 +386,14 @@ static json_t *json_cache(struct ocr_fs *fs, const struct figures *f)
         "misses", (json_int_t)c->misses, "bad_rows", (json_int_t)c->bad_rows);
 }
 
+static json_t *json_watch(const struct watch_figures *w)
+{
+    return json_pack("{s:b, s:I, s:b, s:b, s:I, s:I, s:I}", "on", w->on,
+                     "folders", (json_int_t)w->folders, "full", w->full,
+                     "sound", w->sound, "events", (json_int_t)w->events, "lost",
+                     (json_int_t)w->overflows, "told", (json_int_t)w->told);
+}
+
 static json_t *json_errors(const struct figures *f)
 {
     json_t *counts = json_object(), *last = json_array();
@@ -382,27 +432,49 @@ static json_t *json_waits(const struct figures *f)
                      buckets);
 }
 
+static json_t *json_opens(const struct figures *f)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:f}", "known", (json_int_t)f->quick,
+                     "waited", (json_int_t)f->opens, "interrupted",
+                     (json_int_t)f->interrupted, "refused",
+                     (json_int_t)f->refused, "seconds",
+                     (double)f->latency_sum_ms / 1000);
+}
+
+static json_t *json_pages(const struct figures *f)
+{
+    return json_pack("{s:I, s:I, s:f}", "done", (json_int_t)f->pages_done,
+                     "failed", (json_int_t)f->pages_failed, "per_second",
+                     f->rate);
+}
+
+static json_t *json_ahead(const struct figures *f)
+{
+    return json_pack("{s:I, s:I, s:I}", "started", (json_int_t)f->ahead_started,
+                     "used", (json_int_t)f->ahead_used, "wasted",
+                     (json_int_t)f->ahead_wasted);
+}
+
 static void write_json(struct ocr_fs *fs, const struct figures *f,
                        struct ocr_buf *out)
 {
-    json_t *root = json_pack(
-        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:i, s:I, s:{s:I, s:I, "
-        "s:I, "
-        "s:I, s:f}, s:{s:I, s:I}, s:{s:I, s:I, s:I}, s:o, s:o}",
-        "program", OCR_VERSION, "source", json_text(fs->config.source),
-        "mountpoint", json_text(fs->config.mountpoint), "recogniser",
-        json_text(ocr_options_recogniser(fs->options)), "model",
-        json_text(fs->options->model), "engine", json_engine(f), "queue",
-        json_queue(f), "cache", json_cache(fs, f), "paused", (int)f->paused,
-        "parked", (int)f->parked, "nodes", (json_int_t)f->nodes, "opens",
-        "known", (json_int_t)f->quick, "waited", (json_int_t)f->opens,
-        "interrupted", (json_int_t)f->interrupted, "refused",
-        (json_int_t)f->refused, "seconds", (double)f->latency_sum_ms / 1000,
-        "pages", "done", (json_int_t)f->pages_done, "failed",
-        (json_int_t)f->pages_failed, "readahead", "started",
-        (json_int_t)f->ahead_started, "used", (json_int_t)f->ahead_used,
-        "wasted", (json_int_t)f->ahead_wasted, "waits", json_waits(f), "errors",
-        json_errors(f));
+    json_t *root =
+        json_pack("{s:s, s:o, s:o, s:o, s:o, s:b, s:i, s:I}", "program",
+                  OCR_VERSION, "source", json_text(fs->config.source),
+                  "mountpoint", json_text(fs->config.mountpoint), "recogniser",
+                  json_text(ocr_options_recogniser(fs->options)), "model",
+                  json_text(fs->options->model), "paused", (int)f->paused,
+                  "parked", (int)f->parked, "nodes", (json_int_t)f->nodes);
+    /* NULL is refused by set_new: then the part is missing. */
+    json_object_set_new(root, "engine", json_engine(f));
+    json_object_set_new(root, "queue", json_queue(f));
+    json_object_set_new(root, "cache", json_cache(fs, f));
+    json_object_set_new(root, "opens", json_opens(f));
+    json_object_set_new(root, "pages", json_pages(f));
+    json_object_set_new(root, "readahead", json_ahead(f));
+    json_object_set_new(root, "watch", json_watch(&f->watch));
+    json_object_set_new(root, "waits", json_waits(f));
+    json_object_set_new(root, "errors", json_errors(f));
     char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
 
     if (text) {
@@ -500,6 +572,17 @@ static void metrics_work(const struct figures *f, struct ocr_buf *out)
                        (unsigned long long)f->errors[i]);
 }
 
+static void metrics_watch(const struct watch_figures *w, struct ocr_buf *out)
+{
+    one(out, "watched_folders", "gauge", "Folders watched for changes.",
+        w->folders);
+    one(out, "watch_events_total", "counter", "Changes heard of.", w->events);
+    one(out, "watch_lost_total", "counter", "Times that changes were lost.",
+        w->overflows);
+    one(out, "watch_told_total", "counter", "Changes told to the kernel.",
+        w->told);
+}
+
 static void metrics_cache(const struct figures *f, struct ocr_buf *out)
 {
     const struct ocr_cache_stat *c = &f->cache;
@@ -517,6 +600,7 @@ static void write_metrics(const struct figures *f, struct ocr_buf *out)
     metrics_queue(f, out);
     metrics_work(f, out);
     metrics_latency(f, out);
+    metrics_watch(&f->watch, out);
     metrics_cache(f, out);
 }
 

@@ -144,9 +144,9 @@ static bool link_has_text(struct ocr_fs *fs, struct node *n, int dir,
     return true;
 }
 
-static int add_text(struct ocr_fs *fs, struct node *n, struct dir *d, int dir,
-                    const struct entry *image, const size_t *order,
-                    size_t count)
+static int add_text(struct ocr_fs *fs, struct node *n, const char *folder,
+                    struct dir *d, int dir, const struct entry *image,
+                    const size_t *order, size_t count)
 {
     const mode_t type = image->type;
     uint64_t st_ino = image->st_ino | 1;
@@ -158,8 +158,9 @@ static int add_text(struct ocr_fs *fs, struct node *n, struct dir *d, int dir,
     snprintf(text, sizeof text, "%s%s", name_of(d, image), fs->suffix);
     if (taken(d, order, count, text))
         return 0;
-    if (S_ISLNK(type) &&
-        !(fs->options->follow && link_has_text(fs, n, dir, text, &st_ino)))
+    if (S_ISLNK(type)
+            ? !(fs->options->follow && link_has_text(fs, n, dir, text, &st_ino))
+            : !select_text(fs, folder, dir, name_of(d, image), false, NULL))
         return 0;
     return add(d, text, S_IFREG, st_ino);
 }
@@ -168,20 +169,34 @@ static int add_texts(struct ocr_fs *fs, struct node *n, struct dir *d, int dir)
 {
     const size_t count = d->count;
     size_t *order = malloc((count + 1) * sizeof *order);
+    char *folder;
     int rc = 0;
 
     if (!order)
         return -ENOMEM;
+    folder = select_folder(fs, n);
     for (size_t i = 0; i < count; i++)
         order[i] = i;
     qsort_r(order, count, sizeof *order, by_name, d);
     for (size_t i = 0; i < count && !rc; i++) {
         const struct entry image = d->entries[i]; /* the array may move */
 
-        rc = add_text(fs, n, d, dir, &image, order, count);
+        rc = add_text(fs, n, folder, d, dir, &image, order, count);
     }
+    free(folder);
     free(order);
     return rc;
+}
+
+/* Images count until the texts are there. */
+static void drop_hidden(struct ocr_fs *fs, struct dir *d)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < d->count; i++)
+        if (select_shown(fs, name_of(d, &d->entries[i]), d->entries[i].type))
+            d->entries[kept++] = d->entries[i];
+    d->count = kept;
 }
 
 /* The order of st_ino: programs that sort by it (grep -r above 10,000 entries)
@@ -228,6 +243,7 @@ static int fill(struct ocr_fs *fs, struct node *n, struct dir *d, int dir,
         rc = add_texts(fs, n, d, dir);
     if (rc)
         return rc;
+    drop_hidden(fs, d);
     /* The dots come first, so they are made last and moved there. */
     rc = add_dots(fs, n, d, dir, &folder.st);
     if (rc)
@@ -251,6 +267,39 @@ const char *dir_entry(const struct dir *d, size_t i, struct stat *st)
     *st = (struct stat){.st_ino = d->entries[i].st_ino,
                         .st_mode = d->entries[i].type};
     return name_of(d, &d->entries[i]);
+}
+
+static void count_text(struct ocr_fs *fs, struct handle *h, const char *name,
+                       struct ocr_texts_count *out)
+{
+    struct fuse_entry_param e;
+    struct facts facts;
+    struct node *n;
+    int rc;
+
+    n = attr_lookup(fs, h->node, h->fd, name, &e, &rc);
+    if (!n)
+        return;
+    if (n->kind == NODE_TEXT) {
+        facts_of_text(fs, n, &facts);
+        out->texts++;
+        out->known += facts.state == TEXT_KNOWN;
+        out->failed += facts.state == TEXT_FAILED;
+    }
+    node_unref(&fs->nodes, n);
+}
+
+void dir_count_texts(struct ocr_fs *fs, struct handle *h,
+                     struct ocr_texts_count *out)
+{
+    struct dir *d = h->dir;
+
+    *out = (struct ocr_texts_count){0};
+    pthread_mutex_lock(&d->lock);
+    for (size_t i = 0; i < d->count && h->fd >= 0; i++)
+        if (S_ISREG(d->entries[i].type) && ocr_is_text(d->entries[i].st_ino))
+            count_text(fs, h, name_of(d, &d->entries[i]), out);
+    pthread_mutex_unlock(&d->lock);
 }
 
 static void empty(struct dir *d)
@@ -326,6 +375,8 @@ void dir_open(struct ocr_fs *fs, fuse_req_t req, struct node *n,
         rc = control_snapshot(fs, d);
     } else if (!rc) {
         fd = attr_open(fs, n, true, &o);
+        if (fd >= 0)
+            watch_folder(fs, n, fd);
         rc = fd < 0 ? fd : dir_snapshot(fs, n, d, fd);
     }
     if (!rc) {

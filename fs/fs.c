@@ -1,5 +1,6 @@
 #include "engine/base/io.h"
 #include "fs/fs_i.h"
+#include "fs/words.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -43,6 +44,7 @@ static void release(struct ocr_fs *fs)
     ahead_release(fs); /* it holds nodes */
     if (fs->nodes.by_id)
         nodes_release(&fs->nodes);
+    watch_release(&fs->watch);
     park_release(&fs->park);
     hashpool_release(&fs->pool);
     stats_release(&fs->stats);
@@ -81,17 +83,21 @@ int ocr_fs_create(struct ocr_fs **out, const struct ocr_fs_config *config,
     fs->config = *config;
     fs->options = config->options;
     fs->suffix = fs->options->suffix;
+    fs->errors =
+        (enum errors_mode)ocr_word_index(OCR_ERRORS_WORDS, fs->options->errors);
     fs->source.fd = config->source_fd;
     fs->cache = config->cache;
     fs->uid = geteuid();
     fs->gid = getegid();
     fs->begun_ns = ocr_wall_ns();
+    fs->begun_ms = ocr_now_ms();
     fs->recogniser = ocr_options_recogniser(config->options);
     ocr_buf_init(&fs->settings, 64 << 10);
     ocr_options_settings(fs->options, &fs->settings);
     hashpool_init(&fs->pool);
     park_init(&fs->park);
     ahead_init(&fs->ahead, fs->options->prefetch);
+    watch_init(&fs->watch, fs->options->watch);
     rc = stats_init(&fs->stats);
     if (rc || fs->settings.failed)
         rc = ocr_err_set(err, -ENOMEM, "out of memory");
@@ -162,6 +168,8 @@ int ocr_fs_start(struct ocr_fs *fs, struct fuse_session *session,
         rc = park_start(fs, err);
     if (!rc)
         rc = ahead_start(fs, err);
+    if (!rc)
+        rc = watch_start(fs, err);
     return rc;
 }
 
@@ -172,6 +180,7 @@ void ocr_fs_stop(struct ocr_fs *fs)
     hashpool_stop(&fs->pool);
     if (fs->queue)
         ocr_queue_stop(fs->queue);
+    watch_stop(fs);
 }
 
 void ocr_fs_destroy(struct ocr_fs *fs)
@@ -182,7 +191,8 @@ void ocr_fs_destroy(struct ocr_fs *fs)
         return;
     ocr_fs_stop(fs);
     park_end(fs);
-    ended = hashpool_join(&fs->pool, HUNG_MS) && ahead_join(fs, HUNG_MS);
+    ended = hashpool_join(&fs->pool, HUNG_MS) && ahead_join(fs, HUNG_MS) &&
+            watch_join(fs, HUNG_MS);
     /* A thread that hangs may still come back to what it uses: leave it. */
     if (!ended)
         return;

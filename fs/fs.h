@@ -51,7 +51,9 @@ void ocr_fs_log_statistics(struct ocr_fs *fs);
  * NULL is a no-op. */
 void ocr_fs_destroy(struct ocr_fs *fs);
 
-/* The operations for fuse_session_new(); user data is the struct ocr_fs. */
-const struct fuse_lowlevel_ops *ocr_fs_operations(void);
+/* The operations for fuse_session_new(), those that the options ask for; user
+ * data is the struct ocr_fs. */
+void ocr_fs_operations(const struct ocr_options *options,
+                       struct fuse_lowlevel_ops *out);
 
 #endif

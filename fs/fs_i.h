@@ -16,12 +16,15 @@
  *   park.lock    readings, parked requests                a walk over them
  *   ahead.lock   opens to look at, guesses                a walk over them
  *   nodes.lock   nodes, names, counts, handles of nodes   a walk up the names
+ *   list_lock    (of watch) changes to tell, writes       a copy of a name
  *   pool.lock    tasks of the hashing pool                a walk over them
  *   stats.lock   counters, failures, fingerprint          copying them
  *
  * dir.lock belongs to one handle, so only its own reader can wait for it. No
- * other is held across SOURCE, the cache, or an answer to the kernel. The
- * queue's lock is below park.lock; the queue calls back without it.
+ * other is held across SOURCE, the cache, or an answer to the kernel, and none
+ * at all when the kernel is notified. The queue's lock is below park.lock; the
+ * queue calls back without it. watch.lock (descriptors of watches; longest:
+ * placing one) is taken alone.
  *
  * Layer:   fs. */
 #ifndef OCR_FS_I_H
@@ -31,11 +34,13 @@
 #include "engine/base/buf.h"
 #include "engine/content.h"
 #include "engine/queue.h"
+#include "fs/count.h"
 #include "fs/fs.h"
 #include "fs/pause.h"
 #include "fs/readahead.h"
 #include "fs/remarks.h"
 #include "fs/warm.h"
+#include "fs/watch.h"
 
 #include <fuse_lowlevel.h>
 #include <pthread.h>
@@ -52,11 +57,11 @@ enum {
     FAILURES_LISTED = 20,  /* in status */
     FAILURES_RECENT = 256, /* remembered in memory */
     FAILURE_MEMORY_MS = 60 * 1000,
-    INDEX_AGE_MS = 200, /* what the index said is asked again after this */
-    QUIET_FDS = 64,     /* images kept open while they have to stand still */
+    INDEX_AGE_MS = 200,  /* what the index said is asked again after this */
+    QUIET_FDS = 64,      /* images kept open while they have to stand still */
+    REASON_BYTES = 1024, /* of a failure, as a text */
     KTHREAD_WAIT_MS = 1000, /* then EAGAIN: NFS asks again by itself */
 };
-#define TIMEOUT_S 1.0 /* of entries and attributes: folders are not watched */
 
 /* ---- objects of SOURCE (source.c) ------------------------------------ */
 
@@ -142,7 +147,8 @@ enum node_kind {
 };
 
 struct name {
-    struct name *next;
+    struct name *next, *next_key;
+    struct node *node;   /* whose it is */
     struct node *parent; /* holds a reference */
     bool follow;         /* a link that leads to the object (-o follow) */
     char text[];         /* for a text: the name of its image */
@@ -183,10 +189,13 @@ struct node {
     struct name *names; /* newest first */
     struct handle *handles;
     struct node *next_id, *next_key;
+    int64_t lasting_ms; /* until then the kernel may not ask again */
+    int64_t written_ms; /* until then it may be written, and has to */
     union {
         struct {
             struct stamp opened; /* at the last open */
             bool settled;        /* and it was old enough to tell changes */
+            atomic_int wd;       /* of a folder (watch.h): 0: not watched */
         } real;
         struct {
             struct image image;
@@ -213,7 +222,9 @@ struct node {
 struct nodes {
     pthread_mutex_t lock;
     struct node **by_id, **by_key; /* [size], chained */
+    struct name **by_name;         /* [size], by parent and text */
     size_t size, count;
+    struct watch *watch; /* is told of watched folders that go; or NULL */
     fuse_ino_t next_id;
     uint64_t generation; /* 32 bits: what the kernel keeps of it */
     struct node *root;   /* refs never fall to 0 */
@@ -260,6 +271,35 @@ char *node_path(struct nodes *t, struct node *n, unsigned nth, bool *follow);
 
 /* The folder of a folder, with a reference; NULL if it has no name. */
 struct node *node_parent(struct nodes *t, struct node *n);
+
+/* What is known by a name. */
+struct known {
+    fuse_ino_t id;
+    bool text, folder;
+    bool open;    /* by somebody in the mount */
+    bool lasting; /* the kernel does not ask again by itself */
+};
+
+/* What has `name` in the folder with this id, texts by the name of their
+ * image: at most `room`. written_ms: if not 0, until when it may be written,
+ * so that what the kernel is told of it does not last. */
+size_t node_named(struct nodes *t, fuse_ino_t folder, const char *name,
+                  int64_t written_ms, struct known *out, size_t room);
+
+/* What had one name has another (of the same or another folder) as well. */
+void node_moved(struct nodes *t, fuse_ino_t from, const char *old,
+                fuse_ino_t to, const char *new);
+
+/* One name of what the kernel was told for long. */
+struct lasting {
+    fuse_ino_t folder, id;
+    bool text;
+    char name[NAME_BYTES + 1];
+};
+
+/* The names in the buckets from *bucket on, as many as fit: 0 at the end. */
+size_t node_lasting(struct nodes *t, size_t *bucket, int64_t now_ms,
+                    struct lasting *out, size_t room);
 
 /* Out of the table of keys: the next lookup makes another node. */
 void node_retire(struct nodes *t, struct node *n);
@@ -489,6 +529,10 @@ void reading_reply(struct ocr_fs *fs, fuse_req_t req, struct node *n,
 bool reading_ahead(struct ocr_fs *fs, struct node *n,
                    struct ocr_waiter *waiter);
 
+/* With errors=text: what the text of a bad image says. Its length; `out` holds
+ * REASON_BYTES bytes. */
+size_t reading_reason(enum ocr_kind kind, const char *sentence, char *out);
+
 /* Hooks of the queue. */
 void reading_job_finished(void *arg, const struct ocr_job_key *key,
                           const char *label, const struct ocr_result *result);
@@ -498,7 +542,8 @@ void reading_job_reload(void *arg, const struct ocr_job_key *key,
 /* ---- counters and failures (stats.c) --------------------------------- */
 
 enum {
-    LATENCY_BUCKETS = 12
+    LATENCY_BUCKETS = 12,
+    RATE_SECONDS = 60
 };
 
 struct failure {
@@ -523,6 +568,10 @@ struct stats {
     uint64_t latency[LATENCY_BUCKETS], latency_count;
     int64_t latency_sum_ms;
     uint64_t pages_done, pages_failed;
+    struct {
+        int64_t second;
+        unsigned pages;
+    } rate[RATE_SECONDS]; /* pages done in each of the last seconds */
     struct listed_failure listed[FAILURES_LISTED]; /* ring */
     uint64_t listed_count;
     struct failure recent[FAILURES_RECENT]; /* ring */
@@ -544,6 +593,8 @@ void stats_refused(struct stats *s);
 void stats_interrupted(struct stats *s);
 void stats_answered(struct stats *s, int64_t waited_ms);
 void stats_page(struct stats *s, bool done, unsigned pages);
+/* Pages a second in the last RATE_SECONDS, or since begun_ms. With the lock. */
+double stats_rate_locked(const struct stats *s, int64_t begun_ms);
 
 /* Logs, counts and lists a failure; path is relative to SOURCE. */
 void stats_fail(struct ocr_fs *fs, enum ocr_kind kind, const char *path,
@@ -588,11 +639,17 @@ void control_write(struct ocr_fs *fs, unsigned which, struct ocr_buf *out);
  * read, for reading. -ESTALE if no name does. For a text: its image. */
 int attr_open(struct ocr_fs *fs, struct node *n, bool read, struct object *out);
 
-/* Attributes and their timeout of a node whose object is `o` (for a text: its
- * image, checked with node_check_version). `fd` is some descriptor on the
- * object's file system, for its id. -ESTALE: look up again. */
+/* How long the kernel need not ask again, in seconds. */
+struct timeouts {
+    double entry, attr;
+};
+
+/* Attributes and timeouts of a node whose object is `o` (for a text: its
+ * image, checked with node_check_version), looked at under `trust`. `fd` is
+ * some descriptor on the object's file system, for its id. -ESTALE: look up
+ * again. */
 int attr_fill(struct ocr_fs *fs, struct node *n, const struct object *o, int fd,
-              struct stat *st, double *timeout);
+              struct trust trust, struct stat *st, struct timeouts *timeouts);
 
 /* The same by the node's names, and for open handles of what is gone. */
 int attr_get(struct ocr_fs *fs, struct node *n, struct stat *st,
@@ -617,6 +674,48 @@ struct node *attr_lookup(struct ocr_fs *fs, struct node *parent, int dir,
 bool attr_is_own_mount(const struct ocr_fs *fs, const struct stat *parent,
                        const char *name);
 
+/* ---- what is shown (select.c) ----------------------------------------- */
+
+/* show=texts: whether something of SOURCE is seen at all. */
+bool select_shown(const struct ocr_fs *fs, const char *name, mode_t type);
+
+/* Path of a folder if select_text needs it, malloc'd, else NULL. */
+char *select_folder(struct ocr_fs *fs, struct node *folder);
+
+/* Whether the image `name` gets a text, as far as include, exclude, min_pixels
+ * and errors=hide decide: looks at its first bytes for min_pixels, and into
+ * the index for hide. `folder` as from select_folder, `dir` a descriptor of it;
+ * follow: the name is a link; st NULL: not asked yet. */
+bool select_text(struct ocr_fs *fs, const char *folder, int dir,
+                 const char *name, bool follow, const struct stat *st);
+
+/* ---- what is known of a text (facts.c) ------------------------------- */
+
+enum text_state {
+    TEXT_UNKNOWN,
+    TEXT_READING, /* somebody waits for it */
+    TEXT_KNOWN,
+    TEXT_FAILED,
+};
+
+struct facts {
+    enum text_state state;
+    bool hashed; /* key is set, by the index */
+    struct ocr_job_key key;
+    enum ocr_kind kind;       /* of a failure */
+    struct ocr_cached cached; /* of a known text, or of a failure for good */
+};
+
+/* By index, cache and memory: no image is read. */
+void facts_of_text(struct ocr_fs *fs, struct node *n, struct facts *out);
+
+/* They as extended attributes, with -o xattr: the value of user.ocrfs.NAME,
+ * false if the node has none of this name; and the names it has, each with a
+ * NUL: their length. */
+bool facts_attribute(struct ocr_fs *fs, struct node *n, const char *name,
+                     char *out, size_t size);
+size_t facts_list(struct ocr_fs *fs, struct node *n, char *out, size_t size);
+
 /* ---- folders (dir.c) ------------------------------------------------- */
 
 struct dir;
@@ -631,6 +730,9 @@ int dir_snapshot(struct ocr_fs *fs, struct node *n, struct dir *d, int dir);
 size_t dir_count(const struct dir *d);
 /* The name of entry i; its number and type in *st. */
 const char *dir_entry(const struct dir *d, size_t i, struct stat *st);
+/* Counts the texts an open folder lists. */
+void dir_count_texts(struct ocr_fs *fs, struct handle *h,
+                     struct ocr_texts_count *out);
 struct dir *dir_new(void);
 void dir_free(struct dir *d); /* NULL is a no-op */
 
@@ -644,8 +746,16 @@ struct fsid {
     uint64_t id;
 };
 
+/* What a bad image shows, as in the choices of -o errors. */
+enum errors_mode {
+    ERRORS_ERRNO,
+    ERRORS_HIDE,
+    ERRORS_TEXT,
+};
+
 struct ocr_fs {
     /* Immutable after create. */
+    enum errors_mode errors;
     struct ocr_fs_config config;
     const struct ocr_options *options; /* borrowed */
     const char *suffix;
@@ -655,10 +765,12 @@ struct ocr_fs {
     uid_t uid; /* the mounter's */
     gid_t gid;
     int64_t begun_ns; /* wall clock */
+    int64_t begun_ms; /* ocr_now_ms */
 
     struct source source;
     struct own_mount own;
     struct nodes nodes;
+    struct watch watch;
     struct hashpool pool;
     struct park park;
     struct ahead ahead;

@@ -53,10 +53,12 @@ static const struct command commands[] = {
      "\n"
      "Exit status: 0 success, 1 some texts failed (each is named, with the\n"
      "reason), 2 wrong use.\n"},
-    {"status", cmd_status, OCR_FOR_STATUS, "[--watch] [MOUNTPOINT]",
+    {"status", cmd_status, OCR_FOR_STATUS, "[--watch] [--texts] [DIR]",
      "what mounts are doing: queue, errors, cache, engine",
-     "Without MOUNTPOINT all mounts of ocrfs that this user may look into.\n"
+     "DIR is a mount point; without it all mounts that this user may look\n"
+     "into. Of a folder below one: how many of its texts are known.\n"
      "\n"
+     "  --texts  of a mount point too: how many texts are known\n"
      "  --watch  again every second, until Ctrl-C or the end of the mount\n"},
     {"pause", cmd_pause, OCR_FOR_STATUS, "[MOUNTPOINT...]",
      "let nobody wait and read nothing new, so that the machine can sleep",
@@ -68,11 +70,16 @@ static const struct command commands[] = {
      "kept.\n"},
     {"resume", cmd_resume, OCR_FOR_STATUS, "[MOUNTPOINT...]",
      "the end of a pause", "Without MOUNTPOINT all mounts, as for pause.\n"},
-    {"cache", cmd_cache, OCR_FOR_CACHE, "stat|verify|clear [OPTIONS]",
+    {"cache", cmd_cache, OCR_FOR_CACHE,
+     "stat|verify|clear|forget|gc [PATH...] [--unseen=AGE] [OPTIONS]",
      "look at, check or empty the cache",
+     "forget takes images, texts or folders and leaves nothing of their texts\n"
+     "in the database or its journal; gc drops what nobody read for AGE "
+     "(90d).\n"
      "Mounts may use the cache meanwhile. Exit status: 0 success, 1 damage "
      "was\n"
-     "found (and removed) or there is no cache, 2 wrong use.\n"},
+     "found (and removed), a PATH failed, or there is no cache, 2 wrong "
+     "use.\n"},
     {"doctor", cmd_doctor, OCR_FOR_DOCTOR, "[OPTIONS]",
      "check what is needed to mount and to read images",
      "Says what is missing and which package has it. Exit status: 0 if a\n"

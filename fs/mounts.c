@@ -124,6 +124,45 @@ const struct ocr_mount *ocr_mounts_at(const struct ocr_mounts *mounts,
     return NULL;
 }
 
+/* Of several in one place the last. */
+const struct ocr_mount *ocr_mounts_over(const struct ocr_mounts *mounts,
+                                        const char *path)
+{
+    const struct ocr_mount *best = NULL;
+
+    for (size_t i = 0; i < mounts->count; i++)
+        if (ocr_path_is_below(path, mounts->list[i].point) &&
+            (!best || strlen(mounts->list[i].point) >= strlen(best->point)))
+            best = &mounts->list[i];
+    return best;
+}
+
+char *ocr_mount_name(const char *text)
+{
+    char *copy = strdup(text), *slash, *parent = NULL, *path = NULL;
+    size_t n = copy ? strlen(copy) : 0;
+
+    while (n > 1 && copy[n - 1] == '/')
+        copy[--n] = '\0';
+    slash = copy ? strrchr(copy, '/') : NULL;
+    if (!copy || !strcmp(copy, ".") || !strcmp(copy, "..")) {
+        path = realpath(text, NULL);
+    } else if (slash == copy) {
+        path = strdup(copy);
+    } else {
+        if (slash)
+            *slash = '\0';
+        parent = realpath(slash ? copy : ".", NULL);
+        if (parent &&
+            asprintf(&path, "%s/%s", strcmp(parent, "/") ? parent : "",
+                     slash ? slash + 1 : copy) < 0)
+            path = NULL;
+    }
+    free(parent);
+    free(copy);
+    return path;
+}
+
 bool ocr_mount_is_ours(const struct ocr_mount *mount)
 {
     return !strcmp(mount->type, "fuse.ocrfs");

@@ -39,6 +39,15 @@ void ocr_mounts_release(struct ocr_mounts *mounts);
 const struct ocr_mount *ocr_mounts_at(const struct ocr_mounts *mounts,
                                       const char *point);
 
+/* The deepest mount that `path`, absolute and resolved, lies in. */
+const struct ocr_mount *ocr_mounts_over(const struct ocr_mounts *mounts,
+                                        const char *path);
+
+/* What a mount point that was written as `text` is called in the table:
+ * absolute, links resolved but for the last part, which may hang; malloc'd,
+ * NULL if there is no such folder. */
+char *ocr_mount_name(const char *text);
+
 /* True for a mount of ocrfs. */
 bool ocr_mount_is_ours(const struct ocr_mount *mount);
 

@@ -96,6 +96,30 @@ static void link_id(struct nodes *t, struct node *n)
     *bucket = n;
 }
 
+static struct name **name_bucket(struct nodes *t, fuse_ino_t parent,
+                                 const char *text)
+{
+    return &t->by_name[XXH3_64bits_withSeed(text, strlen(text), parent) &
+                       (t->size - 1)];
+}
+
+static void link_name(struct nodes *t, struct name *name)
+{
+    struct name **bucket = name_bucket(t, name->parent->id, name->text);
+
+    name->next_key = *bucket;
+    *bucket = name;
+}
+
+static void unlink_name(struct nodes *t, const struct name *name)
+{
+    struct name **at = name_bucket(t, name->parent->id, name->text);
+
+    while (*at != name)
+        at = &(*at)->next_key;
+    *at = name->next_key;
+}
+
 static void link_key(struct nodes *t, struct node *n)
 {
     struct node **bucket = key_bucket(t, n->dev, n->ino, n->kind);
@@ -110,14 +134,17 @@ static void grow_locked(struct nodes *t)
     struct nodes old = *t;
     struct node **ids = calloc(2 * t->size, sizeof(struct node *));
     struct node **keys = calloc(2 * t->size, sizeof(struct node *));
+    struct name **names = calloc(2 * t->size, sizeof(struct name *));
 
-    if (!ids || !keys) {
+    if (!ids || !keys || !names) {
         free(ids);
         free(keys);
+        free(names);
         return;
     }
     t->by_id = ids;
     t->by_key = keys;
+    t->by_name = names;
     t->size *= 2;
     for (size_t i = 0; i < old.size; i++) {
         for (struct node *n = old.by_id[i], *next; n; n = next) {
@@ -128,9 +155,14 @@ static void grow_locked(struct nodes *t)
             next = n->next_key;
             link_key(t, n);
         }
+        for (struct name *name = old.by_name[i], *next; name; name = next) {
+            next = name->next_key;
+            link_name(t, name);
+        }
     }
     free(old.by_id);
     free(old.by_key);
+    free(old.by_name);
 }
 
 static struct node *find_id_locked(struct nodes *t, fuse_ino_t id)
@@ -239,6 +271,7 @@ static void release_locked(struct nodes *t, struct node *n)
             struct node *parent = name->parent;
 
             next = name->next;
+            unlink_name(t, name);
             free(name);
             if (--parent->refs || parent->lookups)
                 continue;
@@ -247,6 +280,8 @@ static void release_locked(struct nodes *t, struct node *n)
             todo = parent;
         }
         n->names = NULL;
+        if (t->watch && S_ISDIR(n->type) && n->kind == NODE_REAL)
+            watch_folder_gone(t->watch, n);
         node_free(n);
     }
 }
@@ -257,11 +292,12 @@ int nodes_init(struct nodes *t, const struct object *root, int64_t now_ns)
         .lock = PTHREAD_MUTEX_INITIALIZER,
         .by_id = calloc(TABLE_BEGIN, sizeof(struct node *)),
         .by_key = calloc(TABLE_BEGIN, sizeof(struct node *)),
+        .by_name = calloc(TABLE_BEGIN, sizeof(struct name *)),
         .size = TABLE_BEGIN,
         .next_id = FUSE_ROOT_ID,
         .generation = (uint32_t)(now_ns / 1000000000),
     };
-    if (t->by_id && t->by_key)
+    if (t->by_id && t->by_key && t->by_name)
         t->root = new_locked(t, NODE_REAL, root->st.st_mode);
     if (!t->root) {
         nodes_release(t);
@@ -289,6 +325,7 @@ void nodes_release(struct nodes *t)
     }
     free(t->by_id);
     free(t->by_key);
+    free(t->by_name);
     pthread_mutex_destroy(&t->lock);
     *t = (struct nodes){0};
 }
@@ -353,6 +390,7 @@ static void drop_name_locked(struct nodes *t, struct name **at)
     struct node *parent = name->parent;
 
     *at = name->next;
+    unlink_name(t, name);
     free(name);
     parent->refs--;
     release_locked(t, parent);
@@ -392,10 +430,12 @@ static int add_name_locked(struct nodes *t, struct node *n, struct node *parent,
         return -ENOMEM;
     memcpy(name->text, text, bytes);
     name->follow = follow;
+    name->node = n;
     name->parent = parent;
     parent->refs++;
     name->next = n->names;
     n->names = name;
+    link_name(t, name);
     if (S_ISDIR(n->type))
         while (name->next)
             drop_name_locked(t, &name->next);
@@ -453,6 +493,92 @@ struct node *node_parent(struct nodes *t, struct node *n)
         parent->refs++;
     pthread_mutex_unlock(&t->lock);
     return parent;
+}
+
+/* ---- by name --------------------------------------------------------- */
+
+static bool is_named(const struct name *name, fuse_ino_t folder,
+                     const char *text)
+{
+    return name->parent->id == folder && !strcmp(name->text, text);
+}
+
+size_t node_named(struct nodes *t, fuse_ino_t folder, const char *name,
+                  int64_t written_ms, struct known *out, size_t room)
+{
+    size_t count = 0;
+
+    pthread_mutex_lock(&t->lock);
+    for (const struct name *at = *name_bucket(t, folder, name);
+         at && count < room; at = at->next_key) {
+        struct node *n = at->node;
+
+        if (!is_named(at, folder, name))
+            continue;
+        out[count++] = (struct known){
+            .id = n->id,
+            .text = n->kind == NODE_TEXT,
+            .folder = S_ISDIR(n->type),
+            .open = n->handles != NULL,
+            .lasting = n->lasting_ms != 0,
+        };
+        if (written_ms) {
+            n->written_ms = written_ms;
+            n->lasting_ms = 0;
+        }
+    }
+    pthread_mutex_unlock(&t->lock);
+    return count;
+}
+
+void node_moved(struct nodes *t, fuse_ino_t from, const char *old,
+                fuse_ino_t to, const char *new)
+{
+    enum {
+        MOST = 8 /* file and text, and what was replaced under the name */
+    };
+    struct node *moved[MOST], *folder;
+    bool follow[MOST];
+    size_t count = 0;
+
+    pthread_mutex_lock(&t->lock);
+    folder = find_id_locked(t, to);
+    for (const struct name *at = *name_bucket(t, from, old);
+         at && folder && count < MOST; at = at->next_key) {
+        if (!is_named(at, from, old))
+            continue;
+        follow[count] = at->follow;
+        moved[count++] = at->node;
+    }
+    /* Without memory the next lookup finds the name. */
+    for (size_t i = 0; i < count; i++)
+        (void)add_name_locked(t, moved[i], folder, new, follow[i]);
+    pthread_mutex_unlock(&t->lock);
+}
+
+size_t node_lasting(struct nodes *t, size_t *bucket, int64_t now_ms,
+                    struct lasting *out, size_t room)
+{
+    size_t count = 0;
+
+    pthread_mutex_lock(&t->lock);
+    /* A chain is short, half the room is enough for the last one. */
+    while (count <= room / 2 && *bucket < t->size) {
+        for (const struct name *at = t->by_name[*bucket]; at && count < room;
+             at = at->next_key) {
+            if (at->node->lasting_ms <= now_ms)
+                continue;
+            out[count] = (struct lasting){
+                .folder = at->parent->id,
+                .id = at->node->id,
+                .text = at->node->kind == NODE_TEXT,
+            };
+            memcpy(out[count++].name, at->text, strlen(at->text) + 1);
+        }
+        ++*bucket;
+    }
+    pthread_mutex_unlock(&t->lock);
+    return count;
 }
 
 /* ---- versions of a text ---------------------------------------------- */

@@ -71,6 +71,17 @@ static void reply_entry(struct ocr_fs *fs, fuse_req_t req, struct node *n,
         node_forget(&fs->nodes, n->id, 1);
 }
 
+/* What is missing may be kept as well, if it is heard when it comes. */
+static void reply_missing(struct ocr_fs *fs, fuse_req_t req, struct trust trust)
+{
+    const struct fuse_entry_param none = {.entry_timeout = TIMEOUT_S};
+
+    if (watch_lasts(fs, trust))
+        fuse_reply_entry(req, &none);
+    else
+        fuse_reply_err(req, ENOENT);
+}
+
 /* "." and "..": the kernel has a file handle and asks what it means (F16). */
 static int look_up_known(struct ocr_fs *fs, struct node *n,
                          struct fuse_entry_param *e)
@@ -103,7 +114,7 @@ static struct node *look_up_control(struct ocr_fs *fs, const char *name,
 
 static struct node *look_up_real(struct ocr_fs *fs, struct node *parent,
                                  const char *name, struct fuse_entry_param *e,
-                                 int *rc)
+                                 struct trust *trust, int *rc)
 {
     struct node *n;
     struct object folder;
@@ -113,6 +124,8 @@ static struct node *look_up_real(struct ocr_fs *fs, struct node *parent,
         *rc = fd;
         return NULL;
     }
+    watch_folder(fs, parent, fd);
+    *trust = watch_trust(fs, parent);
     if (attr_is_own_mount(fs, &folder.st, name)) {
         *rc = -ENOENT;
         n = NULL;
@@ -125,7 +138,7 @@ static struct node *look_up_real(struct ocr_fs *fs, struct node *parent,
 
 static struct node *look_up(struct ocr_fs *fs, struct node *parent,
                             const char *name, struct fuse_entry_param *e,
-                            int *rc)
+                            struct trust *trust, int *rc)
 {
     struct node *n;
 
@@ -142,20 +155,23 @@ static struct node *look_up(struct ocr_fs *fs, struct node *parent,
     if (parent == fs->control || (parent == fs->nodes.root && fs->control &&
                                   !strcmp(name, fs->options->control)))
         return look_up_control(fs, parent == fs->control ? name : NULL, e, rc);
-    return look_up_real(fs, parent, name, e, rc);
+    return look_up_real(fs, parent, name, e, trust, rc);
 }
 
 static void op_lookup(fuse_req_t req, fuse_ino_t id, const char *name)
 {
     struct ocr_fs *fs = fs_of(req);
     struct node *parent = node_get(&fs->nodes, id), *n = NULL;
+    struct trust trust = {.lasts = false};
     struct fuse_entry_param e;
     int rc = -ESTALE;
 
     if (parent)
-        n = look_up(fs, parent, name, &e, &rc);
+        n = look_up(fs, parent, name, &e, &trust, &rc);
     if (n)
         reply_entry(fs, req, n, &e);
+    else if (rc == -ENOENT)
+        reply_missing(fs, req, trust);
     else
         fuse_reply_err(req, -rc);
     node_unref(&fs->nodes, n);
@@ -178,6 +194,16 @@ static void op_forget_multi(fuse_req_t req, size_t count,
 
 /* ---- attributes ------------------------------------------------------ */
 
+/* size=wait, for this program. */
+static bool wants_size(const struct ocr_fs *fs, fuse_req_t req)
+{
+    const struct ocr_options *o = fs->options;
+
+    return o->size == OCR_SIZE_WAIT &&
+           (!*o->size_names ||
+            caller_listed(fuse_req_ctx(req)->pid, o->size_names));
+}
+
 static void op_getattr(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
 {
     struct ocr_fs *fs = fs_of(req);
@@ -189,8 +215,8 @@ static void op_getattr(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
     (void)fi; /* never set for stat and fstat (F2) */
     if (rc)
         fuse_reply_err(req, -rc);
-    else if (n->kind == NODE_TEXT && timeout == 0 &&
-             fs->options->size == OCR_SIZE_WAIT && !reading_refused(fs, req, n))
+    else if (n->kind == NODE_TEXT && timeout == 0 && wants_size(fs, req) &&
+             !reading_refused(fs, req, n))
         park_request(fs, req, n, NULL, (struct warmth){0});
     else
         fuse_reply_attr(req, &st, timeout);
@@ -233,6 +259,47 @@ static void op_statfs(fuse_req_t req, fuse_ino_t id)
         st = (struct statvfs){.f_bsize = TEXT_BLOCK, .f_frsize = TEXT_BLOCK};
     st.f_namemax = NAME_BYTES;
     fuse_reply_statfs(req, &st);
+}
+
+/* ---- extended attributes, with -o xattr -------------------------------- */
+
+static void reply_xattr(fuse_req_t req, const char *value, size_t len,
+                        size_t size)
+{
+    if (size == 0)
+        fuse_reply_xattr(req, len);
+    else if (len > size)
+        fuse_reply_err(req, ERANGE);
+    else
+        fuse_reply_buf(req, value, len);
+}
+
+static void op_getxattr(fuse_req_t req, fuse_ino_t id, const char *name,
+                        size_t size)
+{
+    struct ocr_fs *fs = fs_of(req);
+    struct node *n = node_get(&fs->nodes, id);
+    char value[REASON_BYTES];
+    const bool found = n && facts_attribute(fs, n, name, value, sizeof value);
+
+    if (found)
+        reply_xattr(req, value, strlen(value), size);
+    else
+        fuse_reply_err(req, n ? ENODATA : ESTALE);
+    node_unref(&fs->nodes, n);
+}
+
+static void op_listxattr(fuse_req_t req, fuse_ino_t id, size_t size)
+{
+    struct ocr_fs *fs = fs_of(req);
+    struct node *n = node_get(&fs->nodes, id);
+    char names[256];
+
+    if (n)
+        reply_xattr(req, names, facts_list(fs, n, names, sizeof names), size);
+    else
+        fuse_reply_err(req, ESTALE);
+    node_unref(&fs->nodes, n);
 }
 
 /* ---- files
@@ -374,6 +441,13 @@ static void op_ioctl(fuse_req_t req, fuse_ino_t id, unsigned command, void *arg,
     (void)id;
     (void)arg;
     (void)out_size;
+    if (flags & FUSE_IOCTL_DIR && command == OCR_COUNT_IOCTL) {
+        struct ocr_texts_count count;
+
+        dir_count_texts(fs, h, &count);
+        fuse_reply_ioctl(req, 0, &count, sizeof count);
+        return;
+    }
     if (!(flags & FUSE_IOCTL_DIR) || h->node != fs->control) {
         fuse_reply_err(req, ENOTTY);
         return;
@@ -397,8 +471,8 @@ static void op_ioctl(fuse_req_t req, fuse_ino_t id, unsigned command, void *arg,
         fuse_reply_ioctl(req, 0, NULL, 0);
 }
 
-/* Left out on purpose: getxattr and listxattr (B13), flush, access, locks,
- * lseek (B14), and everything that writes: the kernel answers EROFS. */
+/* Left out on purpose: flush, access, locks, lseek (B14), and everything that
+ * writes: the kernel answers EROFS. */
 static const struct fuse_lowlevel_ops operations = {
     .init = op_init,
     .lookup = op_lookup,
@@ -417,7 +491,14 @@ static const struct fuse_lowlevel_ops operations = {
     .ioctl = op_ioctl,
 };
 
-const struct fuse_lowlevel_ops *ocr_fs_operations(void)
+/* Without getxattr and listxattr the kernel never asks (B13): `ls -l` would
+ * cost two requests more a file. */
+void ocr_fs_operations(const struct ocr_options *options,
+                       struct fuse_lowlevel_ops *out)
 {
-    return &operations;
+    *out = operations;
+    if (options->xattr) {
+        out->getxattr = op_getxattr;
+        out->listxattr = op_listxattr;
+    }
 }

@@ -26,7 +26,7 @@ enum type {
     TEXT,    /* char *, checked by `check` */
     FOLDER,  /* char *, absolute; may also be the word in `choices` */
     WORD,    /* char *, one of `choices` */
-    CHOICE,  /* enum ocr_size_mode, index in `choices` */
+    SIZE,    /* size and size_names; one of `choices`, or wait:NAMES */
     EITHER,  /* bool, true for the second of `choices` */
 };
 
@@ -105,15 +105,38 @@ static const struct option table[] = {
      "pages read ahead of a program that opens one text after the other: auto "
      "(as many as the engine takes), off, or at most N",
      check_prefetch},
+    {"watch", TEXT, AT(watch), "auto", OCR_FOR_MOUNT, NULL, "N",
+     "folders of SOURCE watched for changes, which then show at once: auto "
+     "(half of what the system allows), off, or at most N",
+     check_prefetch},
     {"partial", FLAG, AT(partial), "no", TEXTS, NULL, NULL,
      "read what a truncated image has; not cached", NULL},
 
     {"suffix", TEXT, AT(suffix), ".md", OCR_FOR_MOUNT, NULL, ".EXT",
      "ending of the text files", check_suffix},
-    {"size", CHOICE, AT(size), "bound", OCR_FOR_MOUNT, "bound|wait|zero", NULL,
+    {"size", SIZE, AT(size), "bound", OCR_FOR_MOUNT, "bound|wait|zero",
+     "bound|wait|zero",
      "what stat says of a text not read yet: an upper bound, the truth after "
-     "waiting, or 0",
+     "waiting (wait:NAME:NAME: for these programs only), or 0",
      NULL},
+    {"show", EITHER, AT(show_texts), "all", OCR_FOR_MOUNT, "all|texts", NULL,
+     "texts: only folders and texts, without the images", NULL},
+    {"include", TEXT, AT(include), "", OCR_FOR_MOUNT, NULL, "GLOB:GLOB",
+     "only these images have texts: names, or paths below SOURCE with a slash "
+     "(2019/**/*.png); a folder stands for all in it",
+     NULL},
+    {"exclude", TEXT, AT(exclude), "", OCR_FOR_MOUNT, NULL, "GLOB:GLOB",
+     "images without texts, also of those in include=", NULL},
+    {"min_pixels", COUNT, AT(min_pixels), "0", OCR_FOR_MOUNT, NULL, "N",
+     "images of fewer pixels (icons) have no text; listing then reads the "
+     "beginning of small files",
+     NULL},
+    {"errors", WORD, AT(errors), "errno", OCR_FOR_MOUNT, OCR_ERRORS_WORDS, NULL,
+     "what an image shows of which no text can be made: an error when it is "
+     "opened, no text once that is known, or the reason as its text",
+     NULL},
+    {"xattr", FLAG, AT(xattr), "no", OCR_FOR_MOUNT, NULL, NULL,
+     "texts have user.ocrfs.state, .engine, .hash and .error", NULL},
     {"noocr", TEXT, AT(noocr),
      /* As /proc/PID/comm has them: 15 bytes. */
      "tracker-miner-f:tracker-extract:localsearch-3:localsearch-ext:"
@@ -355,11 +378,23 @@ static int store_choice(void *at, const struct option *option, const char *text,
                            option->choices);
     if (option->type == WORD)
         return replace(at, strdup(text), err);
-    if (option->type == EITHER)
-        *(bool *)at = index == 1;
-    else
-        *(enum ocr_size_mode *)at = (enum ocr_size_mode)index;
+    *(bool *)at = index == 1;
     return 0;
+}
+
+static int store_size(struct ocr_options *o, const struct option *option,
+                      const char *text, struct ocr_err *err)
+{
+    const bool named = !strncmp(text, "wait:", 5) && text[5];
+    const int index =
+        named ? OCR_SIZE_WAIT : ocr_word_index(option->choices, text);
+
+    if (index < 0)
+        return ocr_err_set(err, -EINVAL,
+                           "'%s' is not one of %s or wait:PROGRAM:PROGRAM",
+                           text, option->choices);
+    o->size = (enum ocr_size_mode)index;
+    return replace(&o->size_names, strdup(named ? text + 5 : ""), err);
 }
 
 static int store(struct ocr_options *o, const struct option *option,
@@ -380,8 +415,9 @@ static int store(struct ocr_options *o, const struct option *option,
     case TEXT:
     case FOLDER:
         return store_text(at, option, text, from, err);
+    case SIZE:
+        return store_size(o, option, text, err);
     case WORD:
-    case CHOICE:
     case EITHER:
         return store_choice(at, option, text, err);
     }
@@ -475,6 +511,7 @@ void ocr_options_release(struct ocr_options *o)
         if (type == TEXT || type == FOLDER || type == WORD)
             free(*(char **)field(o, &table[i]));
     }
+    free(o->size_names);
     ocr_buf_release(&o->fuse);
     *o = (struct ocr_options){0};
 }

@@ -22,6 +22,8 @@ enum ocr_size_mode {
     OCR_SIZE_ZERO,
 };
 
+#define OCR_ERRORS_WORDS "errno|hide|text"
+
 /* Which commands an option is for. */
 enum {
     OCR_FOR_MOUNT = 1,
@@ -52,10 +54,17 @@ struct ocr_options {
     bool partial;           /* serve what a truncated image has, uncached */
 
     char *prefetch; /* auto, off, or how many pages at most */
+    char *watch;    /* auto, off, or how many folders at most */
 
     /* Texts */
     char *suffix; /* ".md" */
     enum ocr_size_mode size;
+    char *size_names;        /* size=wait:NAMES: only for these; "": for all */
+    bool show_texts;         /* show=texts: nothing but folders and texts */
+    char *include, *exclude; /* globs parted by ':' (fs/pattern.h) */
+    unsigned min_pixels;     /* images with fewer have no text */
+    char *errors;            /* one of OCR_ERRORS_WORDS */
+    bool xattr;
     char *noocr; /* names parted by ':' ; default: indexers, thumbnailers */
     unsigned ocr_timeout_s; /* 0: none */
     bool intr;              /* every signal ends a waiting open */

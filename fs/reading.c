@@ -35,16 +35,6 @@ static struct reading *reading_of_waiter(struct ocr_waiter *waiter)
 
 /* ---- lifetime -------------------------------------------------------- */
 
-/* The log and the counters have it from reading_job_finished. */
-static void fail_quietly(struct ocr_fs *fs, struct node *n, enum ocr_kind kind,
-                         struct outcome *o)
-{
-    o->rc = ocr_kind_errno(kind);
-    pthread_mutex_lock(&fs->nodes.lock);
-    n->text.said = true;
-    pthread_mutex_unlock(&fs->nodes.lock);
-}
-
 static void job_done(struct ocr_waiter *waiter,
                      const struct ocr_result *result);
 static void run(struct hash_task *task);
@@ -178,6 +168,46 @@ static void succeed(struct ocr_fs *fs, struct node *n, struct text *text,
     o->rc = text ? node_serve(&fs->nodes, n, text, redone_ns) : -ENOMEM;
 }
 
+size_t reading_reason(enum ocr_kind kind, const char *sentence, char *out)
+{
+    const int n = snprintf(out, REASON_BYTES, "No text: %s (%s)\n",
+                           sentence && *sentence ? sentence : "not readable",
+                           ocr_kind_name(kind));
+
+    return n < REASON_BYTES ? (size_t)n : REASON_BYTES - 1;
+}
+
+/* What the open says of a failure. */
+static void answer_failure(struct ocr_fs *fs, struct node *n,
+                           enum ocr_kind kind, const char *sentence,
+                           struct outcome *o)
+{
+    char reason[REASON_BYTES];
+    char *bytes = NULL;
+    size_t len;
+
+    o->rc = ocr_kind_errno(kind);
+    if (!ocr_kind_is_verdict(kind) || fs->errors == ERRORS_ERRNO)
+        return;
+    if (fs->errors == ERRORS_HIDE) {
+        o->rc = -ENOENT;
+        return;
+    }
+    len = reading_reason(kind, sentence, reason);
+    bytes = strdup(reason);
+    succeed(fs, n, bytes ? text_new(bytes, len) : NULL, 0, o);
+}
+
+/* The log and the counters have it from reading_job_finished. */
+static void fail_quietly(struct ocr_fs *fs, struct node *n,
+                         const struct ocr_result *result, struct outcome *o)
+{
+    answer_failure(fs, n, result->kind, result->sentence, o);
+    pthread_mutex_lock(&fs->nodes.lock);
+    n->text.said = true;
+    pthread_mutex_unlock(&fs->nodes.lock);
+}
+
 /* Says it once for a node. */
 static void fail(struct ocr_fs *fs, struct node *n, enum ocr_kind kind,
                  const char *reason, struct outcome *o)
@@ -185,7 +215,7 @@ static void fail(struct ocr_fs *fs, struct node *n, enum ocr_kind kind,
     bool follow, said;
     char *path;
 
-    o->rc = ocr_kind_errno(kind);
+    answer_failure(fs, n, kind, reason, o);
     pthread_mutex_lock(&fs->nodes.lock);
     said = n->text.said;
     n->text.said = true;
@@ -656,7 +686,7 @@ static void job_done(struct ocr_waiter *waiter, const struct ocr_result *result)
     if (result->kind == OCR_KIND_NONE)
         succeed(fs, r->node, copy_of(result), redone_ns(fs, &r->key), &out);
     else
-        fail_quietly(fs, r->node, result->kind, &out);
+        fail_quietly(fs, r->node, result, &out);
     park_answer_all(fs, r, &out);
     text_unref(out.text);
     unref(r);

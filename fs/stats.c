@@ -83,9 +83,31 @@ void stats_answered(struct stats *s, int64_t waited_ms)
 
 void stats_page(struct stats *s, bool done, unsigned pages)
 {
+    const int64_t second = ocr_now_ms() / 1000;
+    const unsigned place = (unsigned)(second % RATE_SECONDS);
+
+    pages = pages ? pages : 1;
     pthread_mutex_lock(&s->lock);
-    *(done ? &s->pages_done : &s->pages_failed) += pages ? pages : 1;
+    *(done ? &s->pages_done : &s->pages_failed) += pages;
+    if (s->rate[place].second != second) {
+        s->rate[place].second = second;
+        s->rate[place].pages = 0;
+    }
+    s->rate[place].pages += done ? pages : 0;
     pthread_mutex_unlock(&s->lock);
+}
+
+double stats_rate_locked(const struct stats *s, int64_t begun_ms)
+{
+    const int64_t now_ms = ocr_now_ms(), second = now_ms / 1000;
+    const double lived_s = (double)(now_ms - begun_ms) / 1000;
+    const double seconds = lived_s < RATE_SECONDS ? lived_s : RATE_SECONDS;
+    unsigned pages = 0;
+
+    for (unsigned i = 0; i < RATE_SECONDS; i++)
+        if (s->rate[i].second > second - RATE_SECONDS)
+            pages += s->rate[i].pages;
+    return seconds > 0 ? pages / seconds : 0;
 }
 
 /* ---- failures -------------------------------------------------------- */

@@ -13,6 +13,8 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <time.h>
@@ -101,6 +103,21 @@ void ocr_warden_detach(const struct ocr_warden *w)
 
 /* ---- watchdog ----------------------------------------------------------- */
 
+/* A thread that notifies the kernel can wait for a folder whose lookup hangs,
+ * and then neither it nor the device goes away: this ends all requests. */
+static void abort_connection(void)
+{
+    char path[64];
+    int fd;
+
+    snprintf(path, sizeof path, "/sys/fs/fuse/connections/%u/abort",
+             last.minor);
+    fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd >= 0 && write(fd, "1", 1) != 1)
+        ocr_warning("cannot write to %s: %s", path, strerror(errno));
+    ocr_close(fd);
+}
+
 static void *watchdog_main(void *seconds)
 {
     struct timespec left = {.tv_sec = (time_t)(intptr_t)seconds};
@@ -111,6 +128,8 @@ static void *watchdog_main(void *seconds)
     ocr_error("something hangs (SOURCE?): ending without it");
     if (last.tracked && ocr_mounts_read(&mounts, NULL) == 0)
         ocr_mounts_detach(&mounts, last.major, last.minor);
+    if (last.tracked)
+        abort_connection();
     /* A thread that hangs in the kernel keeps the descriptors of the process
      * open: readers would wait for it. */
     close(last.device);

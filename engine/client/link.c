@@ -368,7 +368,7 @@ static void handle_message(struct ocr_queue *q, struct engine *e,
     }
 }
 
-static void receive_all(struct ocr_queue *q, struct engine *e)
+void queue_receive(struct ocr_queue *q, struct engine *e)
 {
     while (e->sock >= 0) {
         const int rc = ocr_message_receive(e->sock, q->message);
@@ -465,7 +465,7 @@ static void receive(struct ocr_queue *q, const struct pollfd *fds)
         if (fds[i].revents & POLLOUT)
             e->full = false;
         if (fds[i].revents & (POLLIN | POLLHUP | POLLERR))
-            receive_all(q, e);
+            queue_receive(q, e);
     }
 }
 

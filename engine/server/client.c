@@ -119,8 +119,9 @@ void client_greet(struct server *s, struct client *c)
     snprintf(payload, sizeof payload, "%s\n%s\n%s %s\n%s", fingerprint,
              s->ops->device(s->recogniser), s->ops->name, OCR_VERSION, details);
     /* Each client may fill the recogniser and have as much again decoded
-     * ahead; who is served first is decided page by page. */
-    m.value = (uint64_t)2 * s->capacity;
+     * ahead, and one more: its queue keeps a place for a page that somebody
+     * waits for. Who is served first is decided page by page. */
+    m.value = (uint64_t)2 * s->capacity + 1;
     m.length = (uint32_t)strlen(payload);
     client_send(c, &m, payload, -1);
     c->ready_sent = true;

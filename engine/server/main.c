@@ -5,6 +5,7 @@
 #include "engine/base/log.h"
 #include "engine/gpu/gpu.h"
 #include "engine/server/plugin.h"
+#include "engine/server/sandbox.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +17,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static const char usage[] =
@@ -25,6 +27,8 @@ static const char usage[] =
     "listens\n"
     "  --decode-helper                decode images for an engine\n"
     "  --gpu DEVICE                   say what GPU there is (ocrfs doctor "
+    "asks)\n"
+    "  --sandbox                      say what locks it in (ocrfs doctor "
     "asks)\n"
     "  --help  --version\n";
 
@@ -37,6 +41,7 @@ enum {
     OPTION_NAME,
     OPTION_HELPER,
     OPTION_GPU,
+    OPTION_SANDBOX,
     OPTION_HELP,
     OPTION_VERSION,
 };
@@ -50,6 +55,7 @@ static const struct option options[] = {
     {"name", required_argument, NULL, OPTION_NAME},
     {"decode-helper", no_argument, NULL, OPTION_HELPER},
     {"gpu", required_argument, NULL, OPTION_GPU},
+    {"sandbox", no_argument, NULL, OPTION_SANDBOX},
     {"help", no_argument, NULL, OPTION_HELP},
     {"version", no_argument, NULL, OPTION_VERSION},
     {NULL, 0, NULL, 0},
@@ -68,6 +74,43 @@ static int say_gpu(const char *device)
     ocr_gpu_report(&ocr_gpu_system, device, &text);
     fwrite(text.data, 1, text.len, stdout);
     ocr_buf_release(&text);
+    return 0;
+}
+
+/* What holds in a process that locks itself in: it can say it by its exit
+ * status only. */
+static unsigned try_sandbox(void)
+{
+    const pid_t pid = fork();
+    int status = 0;
+
+    if (pid == 0)
+        _exit((int)ocr_sandbox_helper(OCR_ENGINE_LISTEN_FD));
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        continue;
+    return WIFEXITED(status) ? (unsigned)WEXITSTATUS(status) : 0;
+}
+
+/* One line, as that of --gpu. */
+static int say_sandbox(void)
+{
+    const unsigned holds = try_sandbox();
+
+    if (OCR_SANITIZED)
+        printf("note\tsandbox\tbuilt with a sanitizer, which works by what a "
+               "sandbox forbids\n");
+    else if (!HAVE_SECCOMP)
+        printf("note\tsandbox\tbuilt without libseccomp: decode helpers may "
+               "make any system call; run: apt-get install libseccomp-dev, "
+               "build again\n");
+    else if (!(holds & OCR_SANDBOX_SECCOMP))
+        printf("note\tsandbox\tthis kernel has no seccomp: decode helpers may "
+               "make any system call\n");
+    else if (!(holds & OCR_SANDBOX_LANDLOCK))
+        printf("note\tsandbox\tthis kernel has no Landlock (Linux 5.13): the "
+               "engine may open any file of yours\n");
+    else
+        printf("ok\tsandbox\tdecoding by seccomp, the engine by Landlock\n");
     return 0;
 }
 
@@ -97,6 +140,8 @@ static int take_option(struct arguments *a, int option)
         return ocr_decode_helper_main(OCR_ENGINE_LISTEN_FD);
     case OPTION_GPU:
         return say_gpu(optarg);
+    case OPTION_SANDBOX:
+        return say_sandbox();
     case OPTION_HELP:
         fputs(usage, stdout);
         return 0;
@@ -157,6 +202,24 @@ static bool go_to_background(void)
     return pid == 0 && setsid() >= 0 && chdir("/") == 0;
 }
 
+/* The engine holds nothing but its socket yet, and has one thread. */
+static void lock_in(const struct server *s)
+{
+    char key_file[PATH_MAX] = "";
+    const struct ocr_sandbox_engine engine = {
+        .runtime = s->runtime,
+        .model = s->config.model,
+        .key_file = key_file,
+        .network = s->ops->network,
+        .gpu = strcmp(s->config.device, "cpu") != 0};
+
+    if (s->ops->network)
+        ocr_setting(s->config.arguments, "api_key_file", "", key_file,
+                    sizeof key_file);
+    if (!(ocr_sandbox_engine(&engine) & OCR_SANDBOX_LANDLOCK))
+        ocr_info("this kernel has no Landlock: the engine may open any file");
+}
+
 int main(int argc, char **argv)
 {
     struct server s = {
@@ -187,6 +250,7 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     if (!go_to_background())
         return 1;
+    lock_in(&s);
     crash_install();
     return server_run(&s);
 }

@@ -1,14 +1,25 @@
 #include "engine/server/sandbox.h"
 
+#include "engine/server/landlock.h"
+
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
+#include <limits.h>
 #include <linux/capability.h>
-#include <linux/landlock.h>
+#include <spawn.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #if HAVE_SECCOMP
 #include <seccomp.h>
@@ -16,74 +27,172 @@
 
 /* ---- privileges --------------------------------------------------------- */
 
-/* A helper of root's engine keeps its uid, which without capabilities opens
- * doors only in the file system, and there it may open nothing. */
-static bool drop_privileges(void)
+/* Keeps of its capabilities only those in `keep`. */
+static bool drop_privileges(uint32_t keep)
 {
     struct __user_cap_header_struct header = {.version =
                                                   _LINUX_CAPABILITY_VERSION_3};
-    const struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {{0}};
+    struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
 
-    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-           syscall(SYS_capset, &header, none) == 0;
-}
-
-/* ---- Landlock ----------------------------------------------------------- */
-
-/* As in the kernel; the header may be older than the kernel. */
-struct rules {
-    uint64_t files, network, scope;
-};
-
-enum {
-    ABI_TRUNCATE = 3,
-    ABI_NETWORK = 4,
-    ABI_DEVICES = 5,
-    ABI_SCOPE = 6,
-    FILES_BITS_FIRST = 13, /* of the first version */
-    NETWORK_TCP = 3,       /* bind, connect */
-    SCOPE_ALL = 3,         /* abstract sockets, signals */
-};
-
-/* All that this kernel can refuse, as far as it is known here. */
-static struct rules refusable(long abi)
-{
-    unsigned bits = FILES_BITS_FIRST;
-
-    if (abi >= ABI_DEVICES)
-        bits += 3;
-    else if (abi > 1)
-        bits += abi >= ABI_TRUNCATE ? 2 : 1;
-    return (struct rules){.files = (UINT64_C(1) << bits) - 1,
-                          .network = abi >= ABI_NETWORK ? NETWORK_TCP : 0,
-                          .scope = abi >= ABI_SCOPE ? SCOPE_ALL : 0};
-}
-
-static size_t rules_size(long abi)
-{
-    if (abi < ABI_NETWORK)
-        return offsetof(struct rules, network);
-    return abi < ABI_SCOPE ? offsetof(struct rules, scope)
-                           : sizeof(struct rules);
-}
-
-static bool refuse_all_files(void)
-{
-    const long abi = syscall(SYS_landlock_create_ruleset, NULL, 0,
-                             LANDLOCK_CREATE_RULESET_VERSION);
-    struct rules rules;
-    long set;
-    bool done;
-
-    if (abi < 1)
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+        syscall(SYS_capget, &header, data))
         return false;
-    rules = refusable(abi);
-    set = syscall(SYS_landlock_create_ruleset, &rules, rules_size(abi), 0);
-    if (set < 0)
+    keep &= data[0].permitted;
+    memset(data, 0, sizeof data);
+    data[0].permitted = data[0].effective = keep;
+    return syscall(SYS_capset, &header, data) == 0;
+}
+
+/* ---- files of the engine ------------------------------------------------ */
+
+/* Programs and libraries, and what the loader, the C library and drivers look
+ * at. */
+static const char *const run[] = {"/usr",   "/bin", "/lib",       "/lib32",
+                                  "/lib64", "/opt", "/nix/store", "/gnu/store"};
+static const char *const looked_at[] = {"/proc", "/sys", "/etc/ld.so.cache",
+                                        "/etc/localtime", "/etc/nvidia"};
+static const char *const devices[] = {"/dev/null", "/dev/zero", "/dev/full",
+                                      "/dev/random", "/dev/urandom"};
+
+static void allow_all(const struct ocr_landlock *rules,
+                      const char *const *paths, size_t count,
+                      enum ocr_landlock_use use)
+{
+    for (size_t i = 0; i < count; i++)
+        ocr_landlock_allow(rules, paths[i], use);
+}
+#define ALLOW_ALL(rules, paths, use)                                           \
+    allow_all(rules, paths, sizeof(paths) / sizeof *(paths), use)
+
+/* A folder of models may consist of links to a store elsewhere. */
+static void allow_model(const struct ocr_landlock *rules, const char *folder)
+{
+    const struct dirent *entry;
+    char path[PATH_MAX];
+    DIR *dir;
+
+    ocr_landlock_allow(rules, folder, OCR_LANDLOCK_READ);
+    dir = opendir(folder);
+    while (dir && (entry = readdir(dir))) {
+        if (entry->d_type != DT_LNK ||
+            (size_t)snprintf(path, sizeof path, "%s/%s", folder,
+                             entry->d_name) >= sizeof path)
+            continue;
+        ocr_landlock_allow(rules, path, OCR_LANDLOCK_READ);
+    }
+    if (dir)
+        closedir(dir);
+}
+
+/* The program's folder, plugins beside it, and where a user put libraries. */
+static void allow_programs(const struct ocr_landlock *rules)
+{
+    const char *libraries = getenv("LD_LIBRARY_PATH");
+    char path[PATH_MAX], *all = strdup(libraries ? libraries : "");
+    const ssize_t n = readlink("/proc/self/exe", path, sizeof path - 64);
+
+    ALLOW_ALL(rules, run, OCR_LANDLOCK_RUN);
+    for (char *rest = all, *folder; all && (folder = strsep(&rest, ":"));)
+        if (folder[0] == '/')
+            ocr_landlock_allow(rules, folder, OCR_LANDLOCK_RUN);
+    free(all);
+    if (n <= 0)
+        return;
+    path[n] = '\0';
+    *strrchr(path, '/') = '\0';
+    ocr_landlock_allow(rules, path, OCR_LANDLOCK_RUN);
+    strcat(path, "/../../lib/ocrfs"); /* as engine/base/dynamic.c looks */
+    ocr_landlock_allow(rules, path, OCR_LANDLOCK_RUN);
+}
+
+/* Where the driver keeps the kernels that it made for this card. */
+static bool kernel_cache(char *out, size_t size)
+{
+    const char *named = getenv("CUDA_CACHE_PATH"), *home = getenv("HOME");
+
+    if (named && named[0] == '/')
+        return (size_t)snprintf(out, size, "%s", named) < size;
+    return home && home[0] == '/' &&
+           (size_t)snprintf(out, size, "%s/.nv", home) < size;
+}
+
+static void allow_gpu(const struct ocr_landlock *rules)
+{
+    static const char *const driver[] = {"/run/nvidia",
+                                         "/run/nvidia-persistenced"};
+    const char *server = getenv("CUDA_MPS_PIPE_DIRECTORY");
+    char cache[PATH_MAX];
+    glob_t found;
+
+    if (glob("/dev/nvidia*", 0, NULL, &found) == 0) {
+        for (size_t i = 0; i < found.gl_pathc; i++)
+            ocr_landlock_allow(rules, found.gl_pathv[i], OCR_LANDLOCK_DEVICE);
+        if (kernel_cache(cache, sizeof cache)) {
+            mkdir(cache, 0700); /* now or never; mostly it is there */
+            ocr_landlock_allow(rules, cache, OCR_LANDLOCK_CHANGE);
+        }
+        globfree(&found);
+    }
+    ALLOW_ALL(rules, driver, OCR_LANDLOCK_RUN);
+    ocr_landlock_allow(rules, "/dev/shm", OCR_LANDLOCK_CHANGE);
+    ocr_landlock_allow(rules, server ? server : "/tmp/nvidia-mps",
+                       OCR_LANDLOCK_DEVICE);
+}
+
+/* Resolver and certificates, and the key, which may be replaced by another
+ * file of that name. */
+static void allow_network(const struct ocr_landlock *rules,
+                          const char *key_file)
+{
+    char folder[PATH_MAX];
+    const char *slash = strrchr(key_file, '/');
+
+    ocr_landlock_allow(rules, "/etc", OCR_LANDLOCK_READ);
+    ocr_landlock_allow(rules, "/run/systemd/resolve", OCR_LANDLOCK_READ);
+    if (!slash || slash - key_file >= PATH_MAX)
+        return;
+    snprintf(folder, sizeof folder, "%.*s", (int)(slash - key_file), key_file);
+    ocr_landlock_allow(rules, folder, OCR_LANDLOCK_READ);
+}
+
+static bool refuse_other_files(const struct ocr_sandbox_engine *engine)
+{
+    struct ocr_landlock rules;
+
+    ocr_landlock_begin(&rules, !engine->network);
+    if (rules.set < 0)
         return false;
-    done = syscall(SYS_landlock_restrict_self, (int)set, 0) == 0;
-    close((int)set);
-    return done;
+    allow_programs(&rules);
+    ALLOW_ALL(&rules, looked_at, OCR_LANDLOCK_READ);
+    ALLOW_ALL(&rules, devices, OCR_LANDLOCK_DEVICE);
+    /* A helper raises its oom_score_adj. Root could do more there. */
+    if (geteuid() != 0)
+        ocr_landlock_allow(&rules, "/proc", OCR_LANDLOCK_DEVICE);
+    ocr_landlock_allow(&rules, engine->runtime, OCR_LANDLOCK_CHANGE);
+    if (engine->model[0] == '/')
+        allow_model(&rules, engine->model);
+    if (engine->gpu)
+        allow_gpu(&rules);
+    if (engine->network)
+        allow_network(&rules, engine->key_file);
+    return ocr_landlock_end(&rules);
+}
+
+/* A set-uid program makes the device nodes when the first user of the GPU
+ * comes. The driver would call it, which it cannot without new privileges. */
+static void make_gpu_devices(void)
+{
+    char name[] = "nvidia-modprobe", unified[] = "-u", first[] = "-c=0";
+    char *const argv[] = {name, unified, first, NULL};
+    pid_t pid;
+
+    if (access("/dev/nvidia-uvm", F_OK) == 0 ||
+        access("/proc/driver/nvidia", F_OK) != 0 ||
+        posix_spawn(&pid, "/usr/bin/nvidia-modprobe", NULL, NULL, argv,
+                    environ) != 0)
+        return;
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        continue;
 }
 
 /* ---- seccomp ------------------------------------------------------------ */
@@ -166,7 +275,7 @@ static int add_rules(scmp_filter_ctx filter, int sock)
     return rc;
 }
 
-static bool filter_calls(int sock)
+static bool filter_helper(int sock)
 {
     const scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
     int rc = filter ? add_rules(filter, sock) : -ENOMEM;
@@ -177,25 +286,85 @@ static bool filter_calls(int sock)
     return rc == 0;
 }
 
+/* The engine runs libraries of others, so it is told what it may not do. */
+static bool filter_engine(bool network)
+{
+    static const int refused[] = {SCMP_SYS(io_uring_setup),
+                                  SCMP_SYS(ptrace),
+                                  SCMP_SYS(process_vm_readv),
+                                  SCMP_SYS(process_vm_writev),
+                                  SCMP_SYS(bpf),
+                                  SCMP_SYS(userfaultfd),
+                                  SCMP_SYS(keyctl),
+                                  SCMP_SYS(add_key),
+                                  SCMP_SYS(unshare),
+                                  SCMP_SYS(setns),
+                                  SCMP_SYS(mount),
+                                  SCMP_SYS(kexec_load)};
+    const scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
+    int rc = filter ? 0 : -ENOMEM;
+
+    for (size_t i = 0; rc == 0 && i < sizeof refused / sizeof *refused; i++)
+        rc = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), refused[i], 0);
+    if (rc == 0 && !network)
+        rc = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EACCES), SCMP_SYS(socket),
+                              1, SCMP_A0(SCMP_CMP_NE, AF_UNIX));
+    if (rc == 0)
+        rc = seccomp_load(filter);
+    seccomp_release(filter);
+    return rc == 0;
+}
+
 #else
 
-static bool filter_calls(int sock)
+static bool filter_helper(int sock)
 {
     (void)sock;
     return false;
 }
 
+static bool filter_engine(bool network)
+{
+    (void)network;
+    return false;
+}
+
 #endif
+
+/* ---- both --------------------------------------------------------------- */
+
+unsigned ocr_sandbox_engine(const struct ocr_sandbox_engine *engine)
+{
+    const char *wish = getenv("OCRFS_SANDBOX");
+    unsigned holds = 0;
+
+    if (wish && !strcmp(wish, "off"))
+        return 0;
+    if (engine->gpu)
+        make_gpu_devices();
+    /* Root's engine still reads a model in a private home. */
+    if (drop_privileges(UINT32_C(1) << CAP_DAC_READ_SEARCH))
+        holds |= OCR_SANDBOX_PRIVILEGES;
+    if (refuse_other_files(engine))
+        holds |= OCR_SANDBOX_LANDLOCK;
+    if (!OCR_SANITIZED && filter_engine(engine->network))
+        holds |= OCR_SANDBOX_SECCOMP;
+    return holds;
+}
 
 unsigned ocr_sandbox_helper(int sock)
 {
+    struct ocr_landlock rules;
     unsigned holds = 0;
 
-    if (drop_privileges())
+    if (drop_privileges(0))
         holds |= OCR_SANDBOX_PRIVILEGES;
-    if (!OCR_SANITIZED && refuse_all_files())
-        holds |= OCR_SANDBOX_LANDLOCK;
-    if (!OCR_SANITIZED && filter_calls(sock))
-        holds |= OCR_SANDBOX_SECCOMP;
+    if (!OCR_SANITIZED) {
+        ocr_landlock_begin(&rules, true);
+        if (ocr_landlock_end(&rules))
+            holds |= OCR_SANDBOX_LANDLOCK;
+        if (filter_helper(sock))
+            holds |= OCR_SANDBOX_SECCOMP;
+    }
     return holds;
 }

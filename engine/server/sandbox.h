@@ -1,5 +1,9 @@
 /* engine/server/sandbox.h - locks a process in, for good.
  *
+ * The engine loads models and drivers: it may open what it needs for that and
+ * nothing else, gets no new privileges, and reaches no network unless its
+ * recogniser is made for it.
+ *
  * A decode helper reads other people's bytes with C libraries: it is treated
  * as taken over from the first image on. It has no privileges, opens nothing,
  * reaches no network, starts nothing, and signals nobody but itself; all it
@@ -32,9 +36,22 @@
 
 enum {
     OCR_SANDBOX_PRIVILEGES = 1, /* none, and no new ones */
-    OCR_SANDBOX_LANDLOCK = 2,   /* no files, no TCP (Linux 5.13) */
-    OCR_SANDBOX_SECCOMP = 4,    /* a short list of system calls */
+    OCR_SANDBOX_LANDLOCK = 2,   /* no files but those named (Linux 5.13) */
+    OCR_SANDBOX_SECCOMP = 4,    /* a filter of system calls */
 };
+
+struct ocr_sandbox_engine {
+    const char *runtime;  /* folder of its socket */
+    const char *model;    /* folder, "" if none */
+    const char *key_file; /* in a folder that may be read, "" if none */
+    bool network;         /* the recogniser talks to other machines */
+    bool gpu;             /* it may use one */
+};
+
+/* For the engine, before its first thread; helpers inherit it.
+ * OCRFS_SANDBOX=off in the environment leaves it out, for a driver that needs
+ * more than is known here; that of the helpers stays. */
+unsigned ocr_sandbox_engine(const struct ocr_sandbox_engine *engine);
 
 /* For a decode helper that talks on `sock`: OCR_SANDBOX_* that hold now. */
 unsigned ocr_sandbox_helper(int sock);

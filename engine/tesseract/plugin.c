@@ -181,7 +181,9 @@ static struct ocr_recogniser *allocate(unsigned workers, const char *datapath)
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->queued, NULL);
     pthread_cond_init(&r->done, NULL);
-    r->slots = 2 * workers; /* the next page waits beside each worker */
+    /* Nothing waits in here: the engine has the next pages decoded, and gives
+     * the one that somebody waits for before the others. */
+    r->slots = workers;
     r->slot = calloc(r->slots, sizeof(*r->slot));
     r->worker = calloc(workers, sizeof(*r->worker));
     r->datapath = strdup(datapath);

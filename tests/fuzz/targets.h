@@ -8,15 +8,10 @@
 #include "engine/model/safetensors.h"
 #include "engine/model/tokenizer.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-/* What holds whatever the bytes are. */
-static inline void must(bool holds)
-{
-    if (!holds)
-        abort();
-}
+#include "tests/fuzz/images.h"
+#include "tests/fuzz/must.h"
+#include "tests/fuzz/protocol.h"
+#include "tests/fuzz/texts.h"
 
 static inline int fuzz_safetensors(const uint8_t *data, size_t size)
 {

@@ -7,7 +7,7 @@ import time
 import zlib
 
 from harness import (check, equal, parked, read_file, start, state_of, wait_for)
-from picture import picture
+from picture import picture, png
 
 
 def size_of(data):
@@ -28,6 +28,17 @@ def null_text(data):
     pixels = b"".join(raw[y * (width + 1) + 1:(y + 1) * (width + 1)]
                       for y in range(height))
     return b"# null %dx%d\n\nchecksum %08x\n" % (width, height, zlib.crc32(pixels))
+
+
+def version(i):
+    """A picture; all are of one size in bytes: not compressed."""
+    width, height = 320, 96
+    rows = [bytes([255]) * width for _ in range(height)]
+    for y in range(20, 70):
+        rows[y] = bytes((0 if (x * 2654435761 >> 7) + i * 40503 * (x // 8) & 16 else 255)
+                        for x in range(width))
+    rows[80] = (i.to_bytes(4, "big") * (width // 4))
+    return png(width, height, rows, level=0)
 
 
 def add_pictures(m, count, name="%04d.png", first=0):

@@ -9,19 +9,6 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from harness import *
 from scans import *
 
-# Of one size, whatever is on them: not compressed.
-WIDTH, HEIGHT = 320, 96
-
-
-def version(i):
-    rows = [bytes([255]) * WIDTH for _ in range(HEIGHT)]
-    for y in range(20, 70):
-        rows[y] = bytes((0 if (x * 2654435761 >> 7) + i * 40503 * (x // 8) & 16 else 255)
-                        for x in range(WIDTH))
-    rows[80] = (i.to_bytes(4, "big") * (WIDTH // 4))
-    return png(WIDTH, HEIGHT, rows, level=0)
-
-
 VERSIONS = [version(i) for i in range(32)]
 TEXTS = {null_text(v): v for v in VERSIONS}
 

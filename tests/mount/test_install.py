@@ -27,8 +27,10 @@ def install_and_run_from_there():
     check("ocrfs-tesseract.so" in plugins, "plugins: %r" % plugins)
     share = ["bash-completion/completions/ocrfs", "fish/vendor_completions.d/ocrfs.fish",
              "man/man1/ocrfs.1", "man/man8/ocrfs-engine.8", "zsh/site-functions/_ocrfs"]
+    units = ["system/ocrfs-sleep.service", "system/ocrfs@.service", "user/ocrfs@.service"]
     equal(sorted(installed),
           ["root/usr/bin/ocrfs", *("root/usr/lib/ocrfs/" + n for n in plugins),
+           *("root/usr/lib/systemd/" + n for n in units),
            "root/usr/libexec/ocrfs/ocrfs-engine", *("root/usr/share/" + n for n in share)],
           "files")
     scan = os.path.join(DATA, "samples/receipt.jpg")

@@ -115,15 +115,24 @@ def the_examples_of_the_manual_run():
 
 # --- completion -------------------------------------------------------------
 
-# What is on the line, and what must be offered. An "=" begins a word for
-# readline, so bash offers what stands behind it.
+def choices(command, option):
+    """What may stand behind the = of an option."""
+    return [l[1] for l in listed(command) if l[0] == option][0].split("|")
+
+
+def verbs(command):
+    """The words that the command begins with."""
+    return [l[1] for l in listed() if l[0] == command][0].split(" ")[0].split("|")
+
+
+# What is on the line, and what must be offered.
 CASES = [
-    ("ocrfs re", ["read"]),
+    ("ocrfs rea", ["read"]),
     ("ocrfs he", ["help"]),
     ("ocrfs warm --re", ["--refresh"]),
-    ("ocrfs cache ", ["stat", "verify", "clear"]),
+    ("ocrfs cache ", verbs("cache")),
     ("ocrfs read --precisi", ["--precision"]),
-    ("ocrfs read --precision ", ["bf16", "fp16", "fp32", "int8"]),
+    ("ocrfs read --precision ", choices("read", "precision")),
     ("ocrfs read --precision=int", ["--precision=int8"]),
     ("ocrfs a b -o siz", ["size="]),
     ("ocrfs a b -o verify,siz", ["verify,size="]),
@@ -136,6 +145,7 @@ CASES = [
 def in_bash(line):
     script = """source "$1"; COMP_LINE=$2 COMP_POINT=${#2}; _ocrfs ocrfs
                 printf '%s\\n' "${COMPREPLY[@]}" """
+    # An "=" begins a word for readline, so bash offers what stands behind it.
     out = run("bash", "-c", script, "bash", COMPLETIONS + "/ocrfs.bash", line, env=PATH)
     before = re.match(r".*[=]|", line.split(" ")[-1])[0]
     return [before + word for word in out.decode().split()]

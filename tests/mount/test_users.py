@@ -204,6 +204,36 @@ def without_allow_other_nobody_else_gets_in():
 
 
 @test
+def root_pauses_and_looks_into_the_mounts_of_users():
+    # A hook before the machine sleeps is root's; the kernel lets only Alice in.
+    need_root()
+    private_fuse()
+    _, build = public_copy()
+    home = os.path.join(os.environ["OCRFS_TEST_DIR"], "alice")
+    for name in ("", "source", "mnt", "cache", "run"):
+        os.mkdir(os.path.join(home, name), 0o700)
+        os.chown(os.path.join(home, name), ALICE, ALICE)
+    point, program = home + "/mnt", build + "/ocrfs"
+    p = start(*as_user(ALICE), program, home + "/source", point, "-f", "-o",
+              "engine=null,cache=%s/cache,runtime=%s/run" % (home, home))
+
+    def alice():
+        return json.loads(run(*as_user(ALICE), "cat", point + "/.ocrfs/status.json"))
+
+    wait_for(lambda: is_mounted(point), "mount")
+    fails(errno.EACCES, os.stat, point + "/.ocrfs/status")
+    run(program, "pause", point)
+    equal(alice()["paused"], True, "after pause")
+    run(program, "resume", point)
+    equal(alice()["paused"], False, "after resume")
+    check(b"mounted at  " + point.encode() in run(program, "status", point), "status")
+    run(*as_user(BOB), program, "pause", point, status=1)
+    equal(alice()["paused"], False, "after Bob's pause")
+    run(*as_user(ALICE), "fusermount3", "-u", point)
+    equal(p.wait(10), 0, "exit of ocrfs")
+
+
+@test
 def an_acl_does_not_open_a_file_to_its_group():
     # With an ACL the group bits are its mask: shown as they are, they would
     # grant more than SOURCE does.

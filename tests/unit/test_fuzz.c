@@ -1,5 +1,6 @@
 /* The fuzz targets with the seeds that are kept, and with each of them cut
  * short and with bytes flipped. */
+#include "engine/base/log.h"
 #include "tests/fuzz/targets.h"
 
 #include <stdarg.h>
@@ -9,6 +10,7 @@
 #include <cmocka.h>
 #include <dirent.h>
 #include <stdio.h>
+#include <syslog.h>
 
 typedef int target_fn(const uint8_t *data, size_t size);
 
@@ -62,32 +64,35 @@ static void feed_folder(target_fn *target, const char *path)
     assert_true(files > 0);
 }
 
-static void safetensors(void **state)
-{
-    (void)state;
-    feed_folder(fuzz_safetensors, "tests/fuzz/seeds/safetensors");
-}
-
-static void config(void **state)
-{
-    (void)state;
-    feed_folder(fuzz_config, "tests/fuzz/seeds/config");
-}
-
-static void tokenizer(void **state)
-{
-    (void)state;
-    feed_folder(fuzz_tokenizer, "tests/fuzz/seeds/tokenizer");
-}
+/* Those of tests/data are looked at by test_image. */
+#define SEEDS(name)                                                            \
+    static void name(void **state)                                             \
+    {                                                                          \
+        (void)state;                                                           \
+        feed_folder(fuzz_##name, "tests/fuzz/seeds/" #name);                   \
+    }
+SEEDS(safetensors)
+SEEDS(config)
+SEEDS(tokenizer)
+SEEDS(exif)
+SEEDS(server)
+SEEDS(client)
+SEEDS(finish)
+SEEDS(html)
+SEEDS(options)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(safetensors),
-        cmocka_unit_test(config),
-        cmocka_unit_test(tokenizer),
+        cmocka_unit_test(safetensors), cmocka_unit_test(config),
+        cmocka_unit_test(tokenizer),   cmocka_unit_test(exif),
+        cmocka_unit_test(server),      cmocka_unit_test(client),
+        cmocka_unit_test(finish),      cmocka_unit_test(html),
+        cmocka_unit_test(options),
     };
 
+    setlogmask(LOG_MASK(LOG_EMERG)); /* what is wrong with an engine */
+    ocr_log_to_syslog();
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <setjmp.h>
 #include <cmocka.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -352,6 +353,103 @@ static void one_node_has_one_text(void **state)
     node_unref(&t, n);
 }
 
+/* ---- by name --------------------------------------------------------- */
+
+static void a_name_leads_to_all_that_had_it(void **state)
+{
+    const struct object o = object(10, S_IFREG), p = object(11, S_IFREG),
+                        d = object(12, S_IFDIR);
+    struct node *image = enter(t.root, "a.png", NODE_REAL, &o);
+    struct node *text = enter(t.root, "a.png", NODE_TEXT, &o);
+    struct node *other = enter(t.root, "a.png", NODE_REAL, &p);
+    struct node *folder = enter(t.root, "d", NODE_REAL, &d);
+    struct known known[4];
+
+    (void)state;
+    assert_int_equal(node_named(&t, t.root->id, "a.png", 0, known, 4), 3);
+    assert_int_equal(node_named(&t, t.root->id, "a.png", 0, known, 2), 2);
+    assert_int_equal(node_named(&t, folder->id, "a.png", 0, known, 4), 0);
+    assert_int_equal(node_named(&t, t.root->id, "d", 0, known, 4), 1);
+    assert_true(known[0].folder && !known[0].text);
+    assert_true(known[0].id == folder->id);
+    node_unref(&t, image); /* with its name */
+    node_unref(&t, other);
+    assert_int_equal(node_named(&t, t.root->id, "a.png", 0, known, 4), 1);
+    assert_true(known[0].text && known[0].id == text->id);
+    node_unref(&t, text);
+    node_unref(&t, folder);
+    assert_int_equal(node_named(&t, t.root->id, "a.png", 0, known, 4), 0);
+}
+
+static void what_is_moved_has_its_new_name_at_once(void **state)
+{
+    const struct object d = object(10, S_IFDIR), e = object(11, S_IFDIR),
+                        f = object(12, S_IFREG);
+    struct node *a = enter(t.root, "a", NODE_REAL, &d);
+    struct node *b = enter(a, "b", NODE_REAL, &e);
+    struct node *c = enter(b, "c.png", NODE_REAL, &f);
+    struct node *text = enter(b, "c.png", NODE_TEXT, &f);
+
+    (void)state;
+    node_moved(&t, a->id, "b", t.root->id, "moved");
+    assert_path(c, 0, "moved/c.png");
+    node_moved(&t, b->id, "c.png", a->id, "d.png");
+    assert_path(c, 0, "a/d.png");
+    assert_path(text, 0, "a/d.png");
+    node_moved(&t, b->id, "nothing", a->id, "e");
+    node_moved(&t, a->id, "d.png", 12345, "e"); /* nowhere */
+    node_moved(&t, t.root->id, "moved", b->id, "loop");
+    assert_path(b, 0, "moved");
+    node_unref(&t, text);
+    node_unref(&t, c);
+    node_unref(&t, b);
+    node_unref(&t, a);
+    assert_int_equal(t.count, 1);
+}
+
+static void what_lasts_is_found_until_it_is_written(void **state)
+{
+    enum {
+        COUNT = 3000,
+        ROOM = 64
+    };
+    static struct node *n[COUNT];
+    static struct lasting found[ROOM];
+    struct known known;
+    size_t bucket = 0, count, all = 0;
+    char name[16];
+
+    (void)state;
+    for (int i = 0; i < COUNT; i++) {
+        const struct object o = object((ino_t)i + 100, S_IFREG);
+
+        snprintf(name, sizeof name, "%d", i);
+        n[i] = enter(t.root, name, NODE_REAL, &o);
+        n[i]->lasting_ms = i % 3 ? 1000 : 0;
+    }
+    for (int i = 0; i < COUNT; i += 2) {
+        snprintf(name, sizeof name, "%d", i);
+        assert_int_equal(
+            node_named(&t, t.root->id, name, i % 4 ? 0 : 9, &known, 1), 1);
+        assert_int_equal(known.lasting, i % 3 != 0);
+        assert_int_equal(n[i]->written_ms, i % 4 ? 0 : 9);
+    }
+    while ((count = node_lasting(&t, &bucket, 500, found, ROOM))) {
+        for (size_t i = 0; i < count; i++) {
+            const int k = atoi(found[i].name);
+
+            assert_true(k % 3 && k % 4 && n[k]->id == found[i].id);
+            assert_true(found[i].folder == t.root->id);
+        }
+        all += count;
+    }
+    assert_int_equal(all, COUNT / 2);
+    bucket = 0;
+    assert_int_equal(node_lasting(&t, &bucket, 1000, found, ROOM), 0);
+    for (int i = 0; i < COUNT; i++)
+        node_unref(&t, n[i]);
+}
+
 static void open_handles_keep_node_and_text(void **state)
 {
     const struct object o = object(10, S_IFREG);
@@ -497,6 +595,9 @@ int main(void)
         TEST(one_node_has_one_size),
         TEST(a_text_is_never_longer_than_what_was_shown),
         TEST(one_node_has_one_text),
+        TEST(a_name_leads_to_all_that_had_it),
+        TEST(what_is_moved_has_its_new_name_at_once),
+        TEST(what_lasts_is_found_until_it_is_written),
         TEST(open_handles_keep_node_and_text),
         TEST(what_is_open_at_the_end_is_closed),
         TEST(an_unlinked_open_file_can_be_asked),

@@ -91,6 +91,18 @@ static void a_list_sets_every_type(void **state)
     assert_int_equal(o.ocr_timeout_s, 30);
     assert_string_equal(o.runtime, "/run/x");
     assert_string_equal(o.noocr, "a:b");
+    assert_string_equal(o.size_names, "");
+    accepts("size=wait:tar:git,show=texts,include=*.png,exclude=x:y/*,"
+            "min_pixels=10000,errors=hide,xattr");
+    assert_int_equal(o.size, OCR_SIZE_WAIT);
+    assert_string_equal(o.size_names, "tar:git");
+    assert_true(o.show_texts && o.xattr && o.min_pixels == 10000);
+    assert_string_equal(o.include, "*.png");
+    assert_string_equal(o.exclude, "x:y/*");
+    assert_string_equal(o.errors, "hide");
+    accepts("size=bound");
+    assert_int_equal(o.size, OCR_SIZE_BOUND);
+    assert_string_equal(o.size_names, "");
     assert_int_equal(o.fuse.len, 0);
 }
 
@@ -133,7 +145,6 @@ static void unknown_words_are_named_with_the_nearest(void **state)
     refuses("zebra", "unknown option 'zebra'");
     assert_null(strstr(err.text, "mean"));
     refuses("index", "unknown option 'index'"); /* of a later version */
-    refuses("xattr", "unknown option 'xattr'");
     refuses("Lang=deu", "did you mean 'lang'?");
 }
 
@@ -141,6 +152,10 @@ static void wrong_values_are_named(void **state)
 {
     (void)state;
     refuses("size=exact", "option 'size': 'exact' is not one of bound|wait");
+    refuses("size=wait:", "'wait:' is not one of bound|wait|zero or wait:");
+    refuses("show=images", "'images' is not one of all|texts");
+    refuses("errors=none", "'none' is not one of errno|hide|text");
+    refuses("min_pixels=10x10", "'10x10' is no whole number");
     refuses("jobs=-1", "'-1' is no whole number");
     refuses("jobs=", "is no whole number");
     refuses("jobs", "option 'jobs' needs a value");

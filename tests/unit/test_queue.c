@@ -415,6 +415,56 @@ static void interactive_goes_before_readahead_before_background(void **state)
     assert_int_equal(counted(f->folder, "cancels"), 2);
 }
 
+static void while_paused_nothing_goes_to_the_engine(void **state)
+{
+    struct fixture *f = *state;
+    struct ocr_queue_stats stats;
+    struct wait held, ahead, text;
+
+    open_queue(f, "plain");
+    join(f, "h0", OCR_PRIORITY_INTERACTIVE, &held);
+    until_counted(f, "reads", 1);
+    ocr_queue_pause(f->queue, true);
+    join(f, "t-ahead", OCR_PRIORITY_READAHEAD, &ahead);
+    join(f, "t-text", OCR_PRIORITY_INTERACTIVE, &text);
+    /* What is in the engine may end; by then the thread has seen the others. */
+    assert_true(ocr_queue_leave(f->queue, &held.waiter));
+    do {
+        usleep(10000);
+        ocr_queue_stats(f->queue, &stats);
+    } while (stats.running);
+    assert_int_equal(stats.waiting[OCR_PRIORITY_INTERACTIVE], 1);
+    assert_int_equal(stats.waiting[OCR_PRIORITY_READAHEAD], 1);
+    assert_true(ocr_queue_leave(f->queue, &ahead.waiter));
+    ocr_queue_pause(f->queue, false);
+    until(&text.done, 1);
+    assert_string_equal(text.text, "text of t-text");
+    assert_int_equal(counted(f->folder, "reads"), 2);
+}
+
+static void a_paused_queue_starts_no_engine(void **state)
+{
+    struct fixture *f = *state;
+    struct ocr_queue_stats stats;
+    struct wait text, other;
+
+    open_queue(f, "plain");
+    ocr_queue_pause(f->queue, true);
+    join(f, "t1", OCR_PRIORITY_INTERACTIVE, &text);
+    /* Two ends: in between its thread went round with a job that waits. */
+    for (int i = 1; i <= 2; i++) {
+        join(f, "t2", OCR_PRIORITY_INTERACTIVE, &other);
+        assert_true(ocr_queue_leave(f->queue, &other.waiter));
+        until(&f->finished, i);
+    }
+    ocr_queue_stats(f->queue, &stats);
+    assert_int_equal(stats.engine_starts, 0);
+    ocr_queue_pause(f->queue, false);
+    until(&text.done, 1);
+    ocr_queue_stats(f->queue, &stats);
+    assert_int_equal(stats.engine_starts, 1);
+}
+
 static void a_job_nobody_waits_for_is_dropped_unless_it_started(void **state)
 {
     struct fixture *f = *state;
@@ -629,6 +679,8 @@ int main(int argc, char **argv)
         TEST(texts_errors_and_big_texts_come_back),
         TEST(fifty_waiters_cost_one_read),
         TEST(interactive_goes_before_readahead_before_background),
+        TEST(while_paused_nothing_goes_to_the_engine),
+        TEST(a_paused_queue_starts_no_engine),
         TEST(a_job_nobody_waits_for_is_dropped_unless_it_started),
         TEST(only_the_page_that_crashes_the_engine_fails),
         TEST(an_engine_killed_five_times_fails_nobody),
