@@ -9,6 +9,7 @@
 #include "fs/mounts.h"
 #include "fs/options.h"
 #include "fs/places.h"
+#include "fs/privileges.h"
 #include "fs/report.h"
 #include "fs/warden.h"
 
@@ -234,7 +235,12 @@ static int new_session(struct mount *m, struct ocr_err *err)
 
 static int mount_session(struct mount *m, struct ocr_err *err)
 {
-    if (fuse_session_mount(m->session, m->places.mountpoint))
+    int rc;
+
+    ocr_privileges_raise();
+    rc = fuse_session_mount(m->session, m->places.mountpoint);
+    ocr_privileges_lower();
+    if (rc)
         return ocr_err_set(err, -EIO,
                            "cannot mount at %s (ocrfs doctor says what is "
                            "missing)",
@@ -275,6 +281,7 @@ static enum ocr_exit start(struct mount *m, char *const paths[2],
         return status;
     if (leave_folder(err))
         return OCR_EXIT_SETUP;
+    ocr_privileges_drop();
     status = open_folders(m, err);
     if (status != OCR_EXIT_OK)
         return status;
@@ -295,12 +302,14 @@ static enum ocr_exit start(struct mount *m, char *const paths[2],
  * ours to take away, but libfuse would. */
 static void unmount(struct mount *m)
 {
+    ocr_privileges_raise();
     if (!m->warden.tracked || ocr_warden_is_in_place(&m->warden))
         fuse_session_unmount(m->session);
     /* libfuse leaves a mount whose connection was aborted, and one that has
      * moved because a folder above it was renamed. */
     if (ocr_warden_is_mounted(&m->warden))
         ocr_warden_detach(&m->warden);
+    ocr_privileges_lower();
 }
 
 static enum ocr_exit serve(struct mount *m)
@@ -338,8 +347,10 @@ static enum ocr_exit run(struct mount *m, char *const paths[2])
     if (status == OCR_EXIT_OK) {
         status = serve(m);
     } else {
+        ocr_privileges_raise();
         if (m->session)
             fuse_session_unmount(m->session);
+        ocr_privileges_lower();
         ocr_report_failed(&m->report, (int)status, err.text);
     }
     release(m);

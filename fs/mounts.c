@@ -1,4 +1,5 @@
 #include "fs/mounts.h"
+#include "fs/privileges.h"
 
 #include "engine/base/buf.h"
 
@@ -237,7 +238,12 @@ static int run_fusermount(const char *point, struct ocr_err *err)
 
 int ocr_mount_detach(const char *point, struct ocr_err *err)
 {
-    if (umount2(point, MNT_DETACH | UMOUNT_NOFOLLOW) == 0)
+    int rc;
+
+    ocr_privileges_raise();
+    rc = umount2(point, MNT_DETACH | UMOUNT_NOFOLLOW);
+    ocr_privileges_lower();
+    if (rc == 0)
         return 0;
     if (geteuid() == 0)
         return ocr_err_errno(err, "cannot unmount %s", point);

@@ -79,6 +79,29 @@ def no_privileges_are_left():
 
 
 @test
+def root_gives_up_what_a_mount_does_not_need():
+    if os.geteuid() != 0:
+        skip("needs root, who has something to give up")
+    reads = 1 << 2 | 1 << 3  # CAP_DAC_READ_SEARCH, CAP_FOWNER
+    for end in (Mount.unmount, Mount.stop):
+        with Mount() as m:
+            m.add("a.png", seed=1)
+            folder = os.path.join(m.source, "private")
+            os.mkdir(folder)
+            write_file(os.path.join(folder, "b.png"), picture(2))
+            for path, mode in ((folder + "/b.png", 0o600), (folder, 0o700)):
+                os.chown(path, 60001, 60001)
+                os.chmod(path, mode)
+            for name in ("a.png", "private/b.png"):
+                equal(read_file(m.text(name)), right_text(m, name), name)
+            for task in os.listdir("/proc/%d/task" % m.pid):
+                seen = fields(int(task))
+                equal((int(seen["CapEff"], 16), seen["NoNewPrivs"]), (reads, "1"),
+                      "thread " + task)
+            end(m)
+
+
+@test
 def a_model_behind_links_is_read():
     """As the cache of a hub lays it out: the folder holds links to a store."""
     need_sandbox()

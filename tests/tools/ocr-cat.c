@@ -106,7 +106,8 @@ static int read_one(const struct ocr_recogniser_ops *ops,
 
 int main(int argc, char **argv)
 {
-    struct ocr_recogniser_config config = {"", "auto", ""};
+    struct ocr_recogniser_config config = {
+        .arguments = "", .device = "auto", .model = ""};
     struct ocr_err err = OCR_ERR_INIT;
     const struct ocr_recogniser_ops *ops;
     struct ocr_recogniser *r;
