@@ -277,12 +277,12 @@ struct known {
     fuse_ino_t id;
     bool text, folder;
     bool open;    /* by somebody in the mount */
-    bool lasting; /* the kernel does not ask again by itself */
+    bool lasting; /* the kernel may keep its attributes for long */
 };
 
 /* What has `name` in the folder with this id, texts by the name of their
  * image: at most `room`. written_ms: if not 0, until when it may be written,
- * so that what the kernel is told of it does not last. */
+ * so that what the kernel is told of it from now on does not last. */
 size_t node_named(struct nodes *t, fuse_ino_t folder, const char *name,
                   int64_t written_ms, struct known *out, size_t room);
 

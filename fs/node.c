@@ -506,6 +506,7 @@ static bool is_named(const struct name *name, fuse_ino_t folder,
 size_t node_named(struct nodes *t, fuse_ino_t folder, const char *name,
                   int64_t written_ms, struct known *out, size_t room)
 {
+    const int64_t now = ocr_now_ms();
     size_t count = 0;
 
     pthread_mutex_lock(&t->lock);
@@ -520,12 +521,10 @@ size_t node_named(struct nodes *t, fuse_ino_t folder, const char *name,
             .text = n->kind == NODE_TEXT,
             .folder = S_ISDIR(n->type),
             .open = n->handles != NULL,
-            .lasting = n->lasting_ms != 0,
+            .lasting = n->lasting_ms != 0 && n->written_ms <= now,
         };
-        if (written_ms) {
+        if (written_ms)
             n->written_ms = written_ms;
-            n->lasting_ms = 0;
-        }
     }
     pthread_mutex_unlock(&t->lock);
     return count;
