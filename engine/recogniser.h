@@ -57,7 +57,8 @@ struct ocr_page {
     uint64_t id;
     struct ocr_image image; /* pixels: see submit */
     /* Lines "name=value\n" of the client that asked (engine/settings.h), for
-     * example "lang=deu+eng\n"; valid until the page's result was taken. */
+     * example "lang=deu+eng\n"; valid until the page's result was taken.
+     * With "dump=1" the text is the page as it was prepared, a PGM file. */
     const char *settings;
     bool urgent; /* somebody waits for it */
 };

@@ -7,6 +7,7 @@
 #include "engine/content.h"
 #include "engine/queue.h"
 #include "fs/commands.h"
+#include "fs/dump.h"
 #include "fs/fileid.h"
 #include "fs/options.h"
 #include "fs/progress.h"
@@ -23,6 +24,7 @@
 
 enum {
     IN_FLIGHT = 64,
+    DUMPS_IN_FLIGHT = 8, /* they are megabytes each */
     HELLO_MS = 5000,
     READY_MS = 60 * 1000,
     TICK_MS = 200,
@@ -55,6 +57,7 @@ struct reader {
     struct ocr_err no_engine; /* why none could be started */
     bool connected;
     bool headed; /* a line with the name of a file was printed */
+    int dump;    /* the folder that gets the pages as they are read, or -1 */
     struct ocr_progress progress;
     struct ocr_remarks remarks;
     size_t printed, pages, failed;
@@ -435,7 +438,7 @@ static void store(struct reader *r, const struct item *item)
     const struct ocr_maker maker = maker_of(r, fingerprint);
     struct ocr_err err = OCR_ERR_INIT;
 
-    if (item->flags & OCR_TEXT_PARTIAL)
+    if (item->flags & OCR_TEXT_PARTIAL || r->dump >= 0)
         return;
     if (item->err.code == 0)
         ocr_cache_put(r->cache, &item->key, &maker, item->text, item->len,
@@ -483,6 +486,17 @@ static void print_heading(struct reader *r, const char *path)
     r->headed = true;
 }
 
+/* The pixels of a page instead of its text. */
+static void dump(struct reader *r, const char *name, const struct item *item)
+{
+    struct ocr_err err = OCR_ERR_INIT;
+
+    if (item->flags & OCR_TEXT_BLANK)
+        ocr_info("%s: blank, nothing is read", name);
+    else if (ocr_dump_page(r->dump, item->path, item->text, item->len, &err))
+        print_error(r, name, &err);
+}
+
 static void print(struct reader *r, struct item *item)
 {
     const bool input = !strcmp(item->path, "-");
@@ -494,6 +508,10 @@ static void print(struct reader *r, struct item *item)
         return;
     }
     ocr_remarks_say(&r->remarks, name, item->flags);
+    if (r->dump >= 0) {
+        dump(r, name, item);
+        return;
+    }
     print_heading(r, item->path);
     fwrite(item->text, 1, item->len, stdout);
     fflush(stdout);
@@ -528,12 +546,14 @@ static void wait_for_fingerprint(struct reader *r)
 
 static void read_all(struct reader *r)
 {
+    const size_t in_flight = r->dump < 0 ? IN_FLIGHT : DUMPS_IN_FLIGHT;
+
     if (r->options.stale_redo)
         wait_for_fingerprint(r);
     while (r->printed < r->count && !ferror(stdout)) {
         struct item *head = &r->items[r->printed];
 
-        if (r->begun < r->count && r->begun - r->printed < IN_FLIGHT &&
+        if (r->begun < r->count && r->begun - r->printed < in_flight &&
             (r->begun == r->printed || !is_done(r, head))) {
             begin(r);
             continue;
@@ -548,7 +568,7 @@ static void read_all(struct reader *r)
 static int open_cache(struct reader *r, struct ocr_err *err)
 {
     struct ocr_cache_options options = {
-        .dir = r->options.cache,
+        .dir = r->dump < 0 ? r->options.cache : "memory",
         .max_bytes = r->options.cache_size,
     };
     struct ocr_err why = OCR_ERR_INIT;
@@ -599,6 +619,8 @@ static int open_reader(struct reader *r, size_t count, char **paths,
 {
     ocr_buf_init(&r->settings, 64 << 10);
     ocr_options_settings(&r->options, &r->settings);
+    if (r->dump >= 0)
+        ocr_buf_puts(&r->settings, "dump=1\n");
     r->recogniser = ocr_options_recogniser(&r->options);
     r->items = calloc(count, sizeof *r->items);
     if (r->settings.failed || !r->items)
@@ -635,9 +657,28 @@ static int status_of(struct reader *r)
     return !r->failed ? 0 : stats.refused ? 2 : 1;
 }
 
+/* Only tesseract's pages are made ready by its plugin and can be looked at. */
+static int open_dump(struct reader *r, const char *folder, struct ocr_err *err)
+{
+    const char *recogniser = ocr_options_recogniser(&r->options);
+
+    if (!folder)
+        return 0;
+    if (!*folder)
+        return ocr_err_set(err, -EINVAL, "--dump-pages needs a folder");
+    if (strcmp(recogniser, "tesseract"))
+        return ocr_err_set(err, -EINVAL,
+                           "--dump-pages shows what tesseract gets, not %s: "
+                           "add --engine tesseract",
+                           recogniser);
+    r->dump = ocr_dump_open(folder, err);
+    return r->dump < 0 ? r->dump : 0;
+}
+
 int cmd_read(int argc, char **argv)
 {
-    struct reader r = {.connected = false};
+    const char *folder = cmd_take_value("--dump-pages", &argc, argv);
+    struct reader r = {.dump = -1};
     struct ocr_err err = OCR_ERR_INIT;
     int status = 2;
 
@@ -648,6 +689,8 @@ int cmd_read(int argc, char **argv)
         ocr_error("no file to read (try ocrfs read --help)");
     } else if (ocr_options_check_model(&r.options, &err)) {
         ocr_error("%s", err.text);
+    } else if (open_dump(&r, folder, &err)) {
+        ocr_error("%s", err.text);
     } else if (open_reader(&r, (size_t)argc - 1, argv + 1, &err)) {
         ocr_error("%s", err.text);
         status = 1;
@@ -657,6 +700,7 @@ int cmd_read(int argc, char **argv)
         status = status_of(&r);
     }
     close_reader(&r);
+    ocr_close(r.dump);
     ocr_options_release(&r.options);
     return status;
 }

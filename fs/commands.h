@@ -25,6 +25,10 @@ int cmd_doctor(int argc, char **argv);
  * there. */
 bool cmd_take(const char *word, int *argc, char **argv);
 
+/* The same for one with a value, `WORD VALUE` or `WORD=VALUE`: the value,
+ * borrowed from argv; "" if there is none, NULL without the word. */
+const char *cmd_take_value(const char *word, int *argc, char **argv);
+
 /* Begins every command: defaults, configuration files, then the options in
  * argv, which are taken out (fs/options.h). `command` is an OCR_FOR_*. On
  * failure the reason has been printed and *o is released. */

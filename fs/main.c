@@ -42,8 +42,12 @@ static const struct command commands[] = {
     {"read", cmd_read, OCR_FOR_READ, "[OPTIONS] FILE...",
      "print the texts of images, without a mount",
      "Texts go to standard output in the order of the files, if there are\n"
-     "several each behind a line <!-- FILE -->; - is standard input. Exit\n"
-     "status: 0 success, 1 some files failed, 2 wrong use.\n"},
+     "several each behind a line <!-- FILE -->; - is standard input.\n"
+     "\n"
+     "  --dump-pages DIR  no texts: each page as tesseract gets it (even,\n"
+     "                    straight, enlarged), as an image DIR/FILE.pgm\n"
+     "\n"
+     "Exit status: 0 success, 1 some files failed, 2 wrong use.\n"},
     {"warm", cmd_warm, OCR_FOR_STATUS, "[--refresh] [DIR]",
      "make all texts below a mounted folder, with a progress bar",
      "DIR is the current folder if it is left out. Nobody who opens a text\n"
@@ -227,6 +231,28 @@ bool cmd_take(const char *word, int *argc, char **argv)
     argv[kept] = NULL;
     *argc = kept;
     return found;
+}
+
+const char *cmd_take_value(const char *word, int *argc, char **argv)
+{
+    const size_t len = strlen(word);
+    const char *value = NULL;
+    bool open = true; /* no -- so far */
+    int kept = 1;
+
+    for (int i = 1; i < *argc; i++) {
+        open = open && strcmp(argv[i], "--") != 0;
+        if (open && !value && !strcmp(argv[i], word))
+            value = i + 1 < *argc ? argv[++i] : "";
+        else if (open && !value && !strncmp(argv[i], word, len) &&
+                 argv[i][len] == '=')
+            value = argv[i] + len + 1;
+        else
+            argv[kept++] = argv[i];
+    }
+    argv[kept] = NULL;
+    *argc = kept;
+    return value;
 }
 
 int cmd_options(struct ocr_options *o, unsigned command, int *argc, char **argv)

@@ -359,6 +359,14 @@ static enum ocr_tables tables_of(const struct page *p)
     return strcmp(value, "html") ? OCR_TABLES_PIPE : OCR_TABLES_HTML;
 }
 
+/* Pixels instead of a text (ocrfs read --dump-pages): nothing to finish. */
+static bool wants_pixels(const struct page *p)
+{
+    char value[2];
+
+    return *ocr_setting(p->settings, "dump", "0", value, sizeof value) == '1';
+}
+
 void page_recognised(struct server *s, struct ocr_recognised *text)
 {
     struct page *p = find_id(s, text->id);
@@ -371,6 +379,8 @@ void page_recognised(struct server *s, struct ocr_recognised *text)
         return;
     if (text->kind)
         answer_error(s, p, text->kind, text->sentence);
+    else if (wants_pixels(p))
+        answer_text(s, p, text->text, text->len, text->flags);
     else if (ocr_finish(&finished, &len, &flags, text->text, text->len,
                         tables_of(p), &err))
         answer_error(s, p, OCR_KIND_FAILED, err.text);

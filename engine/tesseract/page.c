@@ -4,6 +4,7 @@
 #include "engine/tesseract/text.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <tesseract/capi.h>
@@ -13,6 +14,7 @@ enum {
     SURE = 70,     /* mean confidence that needs no second thought */
     HOPELESS = 40, /* below: what was read is no text */
     LARGEST = 100 * 1000 * 1000, /* pixels */
+    DUMP_MAX = 64 << 20,         /* bytes of a text that clients take */
 };
 
 struct job {
@@ -257,5 +259,54 @@ int tess_page_read(struct tess_reader *reader, const struct ocr_image *image,
     if (code == 0)
         code = finish(&job, text, len, err);
     forget(&job);
+    return code;
+}
+
+/* ---- pixels instead of a text ---- */
+
+static int write_pgm(PIX *gray, int dpi, char **pgm, size_t *len,
+                     struct ocr_err *err)
+{
+    const int width = pixGetWidth(gray), height = pixGetHeight(gray);
+    const size_t pixels = (size_t)width * (size_t)height;
+    char head[96], *at;
+    const int bytes = snprintf(head, sizeof(head), "P5\n# %d dpi\n%d %d\n255\n",
+                               dpi, width, height);
+
+    *len = (size_t)bytes + pixels;
+    if (*len > DUMP_MAX)
+        return ocr_err_kind(err, OCR_KIND_TOO_LARGE,
+                            "prepared it is %d x %d pixels, too large to be "
+                            "handed out",
+                            width, height);
+    *pgm = at = malloc(*len);
+    if (!at)
+        return ocr_err_set(err, -ENOMEM, "no memory for a page's pixels");
+    memcpy(at, head, (size_t)bytes);
+    at += bytes;
+    for (int y = 0; y < height; y++) {
+        l_uint32 *line = pixGetData(gray) + (size_t)y * (size_t)pixGetWpl(gray);
+
+        for (int x = 0; x < width; x++)
+            *at++ = (char)GET_DATA_BYTE(line, x);
+    }
+    return 0;
+}
+
+int tess_page_prepare(const struct ocr_image *image, char **pgm, size_t *len,
+                      struct ocr_err *err)
+{
+    struct tess_image ready;
+    int dpi, code = -ENOMEM;
+    PIX *gray = fitting(image, &dpi);
+
+    if (!gray)
+        return ocr_err_set(err, code, "no memory for the pixels");
+    code = tess_prepare(&ready, gray, dpi, err);
+    pixDestroy(&gray);
+    if (code)
+        return code;
+    code = write_pgm(ready.gray, ready.dpi, pgm, len, err);
+    tess_image_release(&ready);
     return code;
 }

@@ -100,6 +100,14 @@ static void page_language(const struct ocr_page *page, char *out, size_t size)
         snprintf(out, size, "eng");
 }
 
+static bool page_is_dumped(const struct ocr_page *page)
+{
+    char value[2];
+
+    return *ocr_setting(page->settings, "dump", "0", value, sizeof(value)) ==
+           '1';
+}
+
 static void run(struct ocr_recogniser *r, struct tess_reader *reader,
                 struct slot *slot)
 {
@@ -113,7 +121,10 @@ static void run(struct ocr_recogniser *r, struct tess_reader *reader,
         code = ocr_err_kind(&err, OCR_KIND_CANCELLED, "cancelled");
     if (!code)
         code = tess_language_check(r->datapath, lang, &err);
-    if (!code)
+    if (!code && page_is_dumped(&slot->page))
+        code = tess_page_prepare(&slot->page.image, &result->text, &result->len,
+                                 &err);
+    else if (!code)
         code = tess_page_read(reader, &slot->page.image, lang, &slot->cancel,
                               &result->text, &result->len, &err);
     if (code) {

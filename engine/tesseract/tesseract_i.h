@@ -144,6 +144,11 @@ int tess_page_read(struct tess_reader *reader, const struct ocr_image *image,
                    const char *lang, const atomic_bool *cancel, char **text,
                    size_t *len, struct ocr_err *err);
 
+/* What tess_page_read would read first, as a PGM file (malloc'd) with the
+ * resolution in a comment. A page that lies on its side does so here too. */
+int tess_page_prepare(const struct ocr_image *image, char **pgm, size_t *len,
+                      struct ocr_err *err);
+
 /* ---- rescue.c ---- */
 
 /* Reads again, line by line, where ink was left out. */

@@ -155,6 +155,47 @@ def wrong_use_is_status_2():
         check(err.startswith(b"ocrfs: "), err)
 
 
+def read_pgm(path):
+    """(width, height, dpi, pixels)"""
+    head = re.match(rb"P5\n# (\d+) dpi\n(\d+) (\d+)\n255\n", read_file(path))
+    check(head, "%s is a PGM" % path)
+    dpi, width, height = map(int, head.groups())
+    return width, height, dpi, read_file(path)[head.end():]
+
+
+@test(mounts_something=False)
+def pages_can_be_had_as_tesseract_gets_them():
+    need("tesseract")
+    scan = os.path.join(DATA, "samples", "receipt.jpg")
+    folder, white = base() + "/pages", base() + "/white.png"
+    write_file(white, blank())
+    argv = [OCRFS, "read", "--dump-pages", folder, *own("tesseract"), scan, white]
+    _, out, err = run(*argv, stderr=True)
+    equal((out, os.listdir(folder)), (b"", ["receipt.jpg.pgm"]), "texts, files")
+    check(b"white.png: blank" in err, err)
+    width, height, dpi, pixels = read_pgm(folder + "/receipt.jpg.pgm")
+    equal(len(pixels), width * height, "pixels")
+    check(70 <= dpi <= 2400, "dpi %d" % dpi)
+    check(sum(p > 200 for p in pixels) > len(pixels) / 2, "the page is not white")
+    text = run("tesseract", folder + "/receipt.jpg.pgm", "-", "--dpi", dpi)
+    check(b"PANTRY" in text, text)
+    # Texts stay texts: nothing of it is in the cache.
+    check(b"PANTRY" in run(OCRFS, "read", *own("tesseract"), scan), "text")
+    status, _, err = run(*argv, status=None, stderr=True)
+    check(status == 1 and b"receipt.jpg.pgm: File exists" in err, (status, err))
+
+
+@test(mounts_something=False)
+def pages_of_other_recognisers_are_refused_and_a_folder_is_needed():
+    for argv, word in (((base() + "/pages", *own()), b"not null"), ((), b"needs a folder"),
+                       (("/proc/x", *own("tesseract")), b"/proc/x")):
+        tail = ["x.png"] if argv else []
+        end = ["--dump-pages", *argv] + tail if argv else ["x.png", "--dump-pages"]
+        status, out, err = run(OCRFS, "read", *end, status=None, stderr=True)
+        equal((status, out), (2, b""), "ocrfs read %s" % end)
+        check(word in err, err)
+
+
 @test(mounts_something=False)
 def hostile_names_never_reach_the_terminal():
     name = os.fsencode(base()) + b"/\x1b]0;owned\x07\xff\n.png"
