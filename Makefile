@@ -42,6 +42,17 @@ MODEL_PKGS := jansson libxxhash libutf8proc
 MODEL   := $(call have,$(MODEL_PKGS))
 # Without it decode helpers have no filter of system calls.
 SECCOMP := $(call have,libseccomp)
+# Plugins for formats beyond PNG and JPEG, each with a library of its own: those
+# whose library is there. giflib has no file for pkg-config.
+FORMAT_PKGS_tiff := libtiff-4
+FORMAT_PKGS_webp := libwebp libwebpdemux
+FORMAT_PKGS_bmp  := lept
+FORMAT_PKGS_heif := libheif
+FORMAT_PKGS_pdf  := poppler-glib cairo
+GIF_H   := $(wildcard /usr/include/gif_lib.h /usr/local/include/gif_lib.h)
+FORMATS := $(foreach f,tiff webp bmp heif pdf,$(if $(wildcard engine/formats/$f.c),$(if \
+    $(call have,$(FORMAT_PKGS_$f)),$f))) $(if $(GIF_H),gif)
+FORMAT_PKGS := $(foreach f,$(FORMATS),$(FORMAT_PKGS_$f))
 ALL_CPP := -I. -D_GNU_SOURCE -DHAVE_XXHASH=$(or $(XXHASH),0) \
            -DHAVE_MODEL=$(or $(MODEL),0) -DHAVE_SECCOMP=$(or $(SECCOMP),0) $(CPPFLAGS)
 ALL_C   := -std=c11 -pthread -fPIC $(WARN) $(and $(call yes,$(WERROR)),-Werror) \
@@ -57,6 +68,8 @@ CLIENT  := $(SHARED) $(wildcard engine/client/*.c) $(wildcard cache/*.c)
 KERNELS := $(wildcard kernels/*.c kernels/cpu/*.c)
 SERVER  := $(SHARED) $(wildcard engine/image/*.c engine/finish/*.c engine/gpu/*.c engine/server/*.c) \
            $(if $(MODEL),$(wildcard engine/model/*.c engine/lighton/*.c)) $(KERNELS)
+FORMAT_BASE := $(BASE) engine/image/canvas.c engine/image/exif.c
+FORMAT_SO := $(FORMATS:%=$(OUT)/ocrfs-%.so)
 PLUGIN  := $(BASE) $(wildcard engine/tesseract/*.c)
 FS      := $(wildcard fs/*.c)
 GPU     := $(if $(and $(call yes,$(CUDA)),$(if $(SAN),,1)),$(BASE) $(wildcard kernels/*.c kernels/cuda/*.c kernels/cuda/*.cu))
@@ -67,17 +80,18 @@ MOUNT   := $(wildcard tests/mount/test_*.py)
 VERSIONED := $(call obj,$(shell grep -rlw OCR_VERSION --include='*.c' $(SOURCES)))
 # Everything but the two main()s, for the unit tests.
 TESTED  := $(sort $(filter-out fs/main.c engine/server/main.c, \
-             $(CLIENT) $(SERVER) $(FS) $(wildcard engine/tesseract/*.c) kernels/cuda/plan.c))
+             $(CLIENT) $(SERVER) $(FS) $(wildcard engine/tesseract/*.c) $(FORMATS:%=engine/formats/%.c) kernels/cuda/plan.c))
 
 XXH_LIBS  := $(if $(XXHASH),$(call pkg,--libs libxxhash))
 MODEL_LIBS := $(if $(MODEL),$(call pkg,--libs $(MODEL_PKGS)))
 SECCOMP_LIBS := $(if $(SECCOMP),$(call pkg,--libs libseccomp))
 IMG_LIBS  := -lpng -ljpeg -lz
+FORMAT_LIBS = $(call pkg,--libs $(FORMAT_PKGS)) $(if $(GIF_H),-lgif)
 FS_PKGS   := fuse3 sqlite3 jansson libxxhash
 TESS_PKGS := tesseract lept
 
 all: engine $(OUT)/ocrfs $(if $(call have,$(TESS_PKGS)),$(OUT)/ocrfs-tesseract.so,no-tesseract) \
-    $(if $(GPU),$(OUT)/ocrfs-cuda.so) ## build everything
+    $(FORMAT_SO) $(if $(GPU),$(OUT)/ocrfs-cuda.so) ## build everything
 engine: $(OUT)/ocrfs-engine ## build the engine alone: needs a compiler, libpng, libjpeg
 
 # Fails early and by name when a library is missing.
@@ -96,6 +110,9 @@ $(OUT)/ocrfs-engine: $(call obj,$(SERVER))
 $(OUT)/ocrfs-tesseract.so: $(call obj,$(PLUGIN))
 	@echo "  LD    $@"
 	$Q$(CC) $(ALL_SO) $^ $(call pkg,--libs $(TESS_PKGS)) -lm $(LDLIBS) -o $@
+$(FORMAT_SO): $(OUT)/ocrfs-%.so: $(OUT)/engine/formats/%.c.o $(call obj,$(FORMAT_BASE))
+	@echo "  LD    $@"
+	$Q$(CC) $(ALL_SO) $^ $(if $(FORMAT_PKGS_$*),$(call pkg,--libs $(FORMAT_PKGS_$*)),-l$*) -lm $(LDLIBS) -o $@
 # Its only symbol is the one that is looked up; nothing of CUDA is needed to
 # load it.
 $(OUT)/ocrfs-cuda.so: $(call obj,$(GPU))
@@ -107,7 +124,7 @@ $(OUT)/tested.a: $(call obj,$(TESTED))
 	$Q$(RM) $@ && $(AR) rcs $@ $^
 $(UNIT): $(OUT)/%: $(OUT)/%.c.o $(OUT)/tested.a
 	@echo "  LD    $@"
-	$Q$(CC) $(ALL_LD) $(filter %.o,$^) $(filter %.a,$^) $(call pkg,--libs cmocka $(FS_PKGS) $(TESS_PKGS) $(MODEL_PKGS)) $(IMG_LIBS) $(SECCOMP_LIBS) -ldl -lm -o $@
+	$Q$(CC) $(ALL_LD) $(filter %.o,$^) $(filter %.a,$^) $(call pkg,--libs cmocka $(FS_PKGS) $(TESS_PKGS) $(MODEL_PKGS)) $(IMG_LIBS) $(FORMAT_LIBS) $(SECCOMP_LIBS) -ldl -lm -o $@
 # A GPU that is played, as the engine would find one: tests/plugin/played.h.
 PLAYED := $(OUT)/tests/plugin/ocrfs-cuda.so $(OUT)/tests/plugin/libcuda.so.1
 $(OUT)/tests/plugin/ocrfs-cuda.so: $(call obj,tests/plugin/played.c kernels/cuda/plan.c $(KERNELS) $(BASE))
@@ -130,6 +147,7 @@ $(OUT)/fs/%.c.o $(OUT)/tests/%.c.o: CPP_PKGS = $(call pkg,--cflags fuse3)
 $(OUT)/kernels/%.c.o: CPP_PKGS = -ffp-contract=off
 $(OUT)/kernels/cuda/%.c.o: CPP_PKGS = -ffp-contract=off -fvisibility=hidden \
     -isystem $(CUDA_HOME)/include
+$(OUT)/engine/formats/%.c.o: CPP_PKGS = $(call pkg,--cflags $(FORMAT_PKGS_$*))
 $(OUT)/engine/tesseract/%.c.o: CPP_PKGS = $(call pkg,--cflags $(TESS_PKGS))
 $(VERSIONED): CPP_VERSION = -DOCR_VERSION='"$(VERSION)"'
 $(VERSIONED): $(OUT)/version
@@ -217,12 +235,13 @@ bench-model: $(OUT)/tests/tools/ocr-model $(OUT)/tests/tools/ocr-rates ## the pa
 	$QBUILD=$(OUT) tests/bench/model
 
 C_FILES = $(shell find $(SOURCES) tests -name '*.[ch]')
-TIDIED = $(filter-out $(if $(GPU),,kernels/cuda/%),$(filter %.c,$(C_FILES)))
+TIDIED = $(filter-out $(if $(GPU),,kernels/cuda/%) \
+    $(filter-out $(FORMATS:%=engine/formats/%.c),$(wildcard engine/formats/*.c)),$(filter %.c,$(C_FILES)))
 lint: ## check format and look for mistakes; every finding is an error
 	$Qclang-format --dry-run -Werror $(C_FILES) $(wildcard kernels/cuda/*.cu kernels/cuda/*.cuh)
 	$Qprintf '%s\n' $(TIDIED) | xargs -P2 -n1 sh -c 'clang-tidy --quiet "$$1" -- \
 	    -std=c11 $(ALL_CPP) -DOCR_VERSION=\"\" -isystem $(CUDA_HOME)/include \
-	    $(call pkg,--cflags fuse3 $(TESS_PKGS))' tidy 2>/dev/null
+	    $(call pkg,--cflags fuse3 $(TESS_PKGS) $(FORMAT_PKGS))' tidy 2>/dev/null
 	$Qshellcheck .ci/run tests/*.sh packaging/man/fill packaging/completions/ocrfs.bash \
 	    packaging/debian/deb.sh packaging/debian/ocrfs.postrm
 	$Qpython3 -m compileall -q tests
@@ -231,13 +250,15 @@ lint: ## check format and look for mistakes; every finding is an error
 ARROWS := fs:engine fs:engine/client fs:cache engine/client:engine \
     engine:engine/image/image.h engine/finish:engine/finish.h engine/finish:engine/protocol.h \
     engine/tesseract:engine/recogniser.h engine/tesseract:engine/image/image.h \
-    engine/server:engine engine/server:engine/image/image.h \
+    engine/server:engine engine/server:engine/image/image.h engine/server:engine/image/decoder.h \
+    engine/formats:engine/image \
     engine/lighton:engine engine/lighton:engine/image/resize.h engine/lighton:engine/model \
     engine/lighton:kernels engine/lighton:engine/gpu/gpu.h engine/model:kernels kernels/cpu:kernels \
     engine/gpu:kernels engine/server:engine/gpu/gpu.h kernels/cuda:kernels
 # folder:prefix of system headers that are its own.
 OWNERS := fs:fuse cache:sqlite3 engine/image:png engine/image:jpeglib engine/model:utf8proc \
-    engine/tesseract:tesseract engine/tesseract:leptonica kernels/cuda:cuda kernels/cuda:cublas
+    engine/formats:tiffio engine/formats:webp engine/formats:gif_lib engine/formats:libheif engine/formats:poppler \
+    engine/formats:cairo engine/formats:leptonica engine/tesseract:tesseract engine/tesseract:leptonica kernels/cuda:cuda kernels/cuda:cublas
 arrows: ## check who includes whom
 	$Qgrep -rnoE --include='*.[ch]' --include='*.cu' --include='*.cuh' '^ *# *include [<"][^>"]+' $(SOURCES) | awk -F: \
 	    -v arrows=' $(ARROWS) ' -v owners='$(OWNERS)' "$$ARROWS_AWK"
@@ -248,9 +269,11 @@ BEGIN { n = split(owners, o, /[ :]/) }
     if (local)
         bad = dir(to) != "engine/base" && dir(to) != from && \
             !index(arrows, " " from ":" dir(to) " ") && !index(arrows, " " from ":" to " ")
-    else
+    else {
+        owned = mine = 0
         for (i = 1; i < n; i += 2)
-            bad = bad || (index(to, o[i + 1]) == 1 && from != o[i])
+            if (index(to, o[i + 1]) == 1) { owned = 1; mine = mine || from == o[i] }
+        bad = owned && !mine }
     if (bad) { print "bad arrow: " $$1 ":" $$2 " includes " to; found = 1 } }
 END { exit found }
 endef
@@ -260,6 +283,7 @@ export ARROWS_AWK
 # nor a network is needed.
 DEPS := gcc libc6-dev pkg-config fuse3 libfuse3-dev libsqlite3-dev libjansson-dev \
     libxxhash-dev libutf8proc-dev libseccomp-dev libpng-dev libjpeg-dev zlib1g-dev libtesseract-dev libleptonica-dev \
+    libtiff-dev libwebp-dev libgif-dev libheif-dev libpoppler-glib-dev \
     $(addprefix tesseract-ocr-,osd eng deu fra spa ita nld por swe dan)
 DEPS_CHECK := perl python3 libcmocka-dev clang clang-format clang-tidy shellcheck \
     sqlite3 attr acl file git less vim-tiny zip unzip p7zip-full cpio rsync ripgrep \
@@ -292,6 +316,7 @@ install: all man ## install under $(DESTDIR)$(PREFIX)
 	install -Dm755 $(OUT)/ocrfs-engine $(DESTDIR)$(PREFIX)/libexec/ocrfs/ocrfs-engine
 	test ! -e $(OUT)/ocrfs-tesseract.so || install -Dm755 $(OUT)/ocrfs-tesseract.so \
 	    $(DESTDIR)$(PREFIX)/lib/ocrfs/ocrfs-tesseract.so
+	for f in $(FORMATS); do install -Dm755 $(OUT)/ocrfs-$$f.so $(DESTDIR)$(PREFIX)/lib/ocrfs/ocrfs-$$f.so || exit 1; done
 	test ! -e $(OUT)/ocrfs-cuda.so || install -Dm755 $(OUT)/ocrfs-cuda.so \
 	    $(DESTDIR)$(PREFIX)/lib/ocrfs/ocrfs-cuda.so
 	install -Dm644 $(OUT)/man/ocrfs.1 $(SHARE)/man/man1/ocrfs.1

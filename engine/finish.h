@@ -20,6 +20,8 @@
 enum {
     OCR_PAGE_TEXT_MAX = 65536
 };
+/* The same of a whole document. */
+#define OCR_DOCUMENT_TEXT_MAX ((uint64_t)64 << 20)
 
 /* In the cache key; raise it with every change of what finishing gives. */
 enum {

@@ -228,6 +228,19 @@ static void fill_timeouts(struct ocr_fs *fs, struct node *n,
         t->attr = TIMEOUT_S;
 }
 
+/* No text is longer: of a page, or of a document whose pages nobody has counted
+ * yet. */
+static uint64_t bound_of(const struct node *n)
+{
+    const uint64_t least = OCR_PAGE_TEXT_MAX, times = 16;
+    const uint64_t bytes = n->text.image.bytes;
+
+    if (!n->text.many || bytes <= least / times)
+        return least;
+    return bytes < OCR_DOCUMENT_TEXT_MAX / times ? bytes * times
+                                                 : OCR_DOCUMENT_TEXT_MAX;
+}
+
 /* True if the size is final. */
 static bool fill_text(struct ocr_fs *fs, struct node *n, struct stat *st)
 {
@@ -235,14 +248,13 @@ static bool fill_text(struct ocr_fs *fs, struct node *n, struct stat *st)
     struct image image;
     bool exact;
     int64_t redone_ns;
-    uint64_t size;
+    uint64_t size, bound;
 
     pthread_mutex_lock(&fs->nodes.lock);
     image = n->text.image;
+    bound = bound_of(n);
     exact = n->text.exact;
-    size = n->text.sized           ? n->text.size
-           : mode == OCR_SIZE_ZERO ? 0
-                                   : OCR_PAGE_TEXT_MAX;
+    size = n->text.sized ? n->text.size : mode == OCR_SIZE_ZERO ? 0 : bound;
     redone_ns = n->text.redone_ns;
     pthread_mutex_unlock(&fs->nodes.lock);
     *st = (struct stat){
@@ -254,7 +266,7 @@ static bool fill_text(struct ocr_fs *fs, struct node *n, struct stat *st)
         .st_size = (off_t)size,
         /* Not less than the bound: `wc -c A B` asks for the sizes before it
          * opens, trusts all of it but the last block, and reads that. */
-        .st_blksize = OCR_PAGE_TEXT_MAX,
+        .st_blksize = (blksize_t)bound,
         .st_blocks = (blkcnt_t)((size + 511) / 512),
         .st_atim = timespec_ns(image.atime_ns),
         .st_mtim = timespec_ns(redone_ns ? redone_ns : image.stamp.mtime_ns),

@@ -6,6 +6,7 @@
 #include "engine/client/connect.h"
 #include "engine/queue.h"
 #include "fs/commands.h"
+#include "fs/formats.h"
 #include "fs/options.h"
 #include "fs/watch.h"
 
@@ -19,7 +20,6 @@
 #include <sys/inotify.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -335,8 +335,9 @@ static void check_machine(struct doctor *d)
 }
 
 /* A line "VERDICT\tSUBJECT\tSENTENCE" of the engine's. */
-static void say_line(struct doctor *d, char *line)
+static void say_line(void *arg, char *line)
 {
+    struct doctor *d = arg;
     char *rest = line;
     const char *verdict = strsep(&rest, "\t");
     const char *subject = strsep(&rest, "\t\n");
@@ -350,29 +351,7 @@ static void say_line(struct doctor *d, char *line)
  * driver's library, and that may do what it likes. `value` may be NULL. */
 static void ask_engine(struct doctor *d, const char *option, const char *value)
 {
-    struct ocr_err err = OCR_ERR_INIT;
-    char path[PATH_MAX], line[1024];
-    int out[2];
-    pid_t child;
-    FILE *file;
-
-    if (ocr_engine_program(NULL, path, sizeof path, &err) ||
-        pipe2(out, O_CLOEXEC))
-        return; /* check_engine told */
-    child = fork();
-    if (child == 0) {
-        dup2(out[1], STDOUT_FILENO);
-        execl(path, path, option, value, (char *)NULL);
-        _exit(127);
-    }
-    close(out[1]);
-    file = fdopen(out[0], "re");
-    while (file && fgets(line, sizeof line, file))
-        say_line(d, line);
-    if (file)
-        fclose(file);
-    if (child > 0)
-        waitpid(child, NULL, 0);
+    ocr_engine_ask(option, value, say_line, d);
 }
 
 /* A limit for all programs of a user; watching takes half of it. */
@@ -435,6 +414,7 @@ int cmd_doctor(int argc, char **argv)
         check_engine(&d);
         check_hash(&d);
         check_machine(&d);
+        ask_engine(&d, "--formats", NULL);
         ask_engine(&d, "--sandbox", NULL);
         ask_engine(&d, "--gpu", d.options.device);
         status = d.missing ? 1 : 0;

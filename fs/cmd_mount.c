@@ -6,6 +6,7 @@
 #include "engine/client/connect.h"
 #include "fs/commands.h"
 #include "fs/fs.h"
+#include "fs/formats.h"
 #include "fs/mounts.h"
 #include "fs/options.h"
 #include "fs/places.h"
@@ -286,6 +287,7 @@ static enum ocr_exit start(struct mount *m, char *const paths[2],
     if (status != OCR_EXIT_OK)
         return status;
     warn_of_request_timeout(m);
+    ocr_formats_learn();
     if (create_fs(m, err) || connect_engine(m, err) || new_session(m, err))
         return OCR_EXIT_SETUP;
     if (mount_session(m, err))

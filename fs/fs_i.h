@@ -129,6 +129,12 @@ dev_t source_mount_dev(const char *mountinfo, const char *mountpoint);
 /* True if `name` ends with an extension of images, in any case. */
 bool names_is_image(const char *name);
 
+/* Adds an ending of images, as ".tif". Before other threads are there. */
+void names_add(const char *ending);
+
+/* True if the image of this name may be a document of many pages. */
+bool names_has_pages(const char *name);
+
 /* The one rule (N11): an image `name` of this type has a text unless a real
  * file has the text's name or that would be too long. */
 bool names_has_text(const char *name, mode_t type, const char *suffix,
@@ -166,6 +172,7 @@ struct text {
 struct image {
     struct stamp stamp;
     int64_t atime_ns;
+    uint64_t bytes;
     mode_t mode;
     uid_t uid;
     gid_t gid;
@@ -199,6 +206,7 @@ struct node {
         } real;
         struct {
             struct image image;
+            bool many;       /* by its name it may have many pages */
             bool has_digest; /* stands for these bytes for good */
             bool sized;      /* size is what the index or a text says */
             bool exact;      /* and was shown as final, or served */

@@ -588,6 +588,7 @@ static struct image image_of(const struct object *o)
         .stamp = stamp_of(&o->st),
         .atime_ns =
             (int64_t)o->st.st_atim.tv_sec * 1000000000 + o->st.st_atim.tv_nsec,
+        .bytes = (uint64_t)o->st.st_size,
         .mode = o->st.st_mode,
         .uid = o->st.st_uid,
         .gid = o->st.st_gid,
@@ -752,6 +753,8 @@ struct node *node_enter(struct nodes *t, struct node *parent, const char *name,
     *rc = n == NULL      ? -ENOMEM
           : n == t->root ? -ELOOP
                          : add_name_locked(t, n, parent, name, follow);
+    if (n && !*rc && kind == NODE_TEXT && names_has_pages(name))
+        n->text.many = true;
     if (n && *rc) {
         n->refs--;
         release_locked(t, n);

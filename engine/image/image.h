@@ -6,7 +6,7 @@
  * (on dark if the opaque pixels are light), 8 bits, gray or RGB.
  *
  * Layer:   engine.
- * Threads: no state; a call uses only its arguments.
+ * Threads: no state but the decoders in use; a call uses only its arguments.
  * Errors:  OCR_KIND_* verdicts with a sentence that names format and reason,
  *          without a path (the client adds it). */
 #ifndef OCR_IMAGE_H
@@ -20,7 +20,7 @@ enum ocr_format {
     OCR_FORMAT_UNKNOWN,
     OCR_FORMAT_PNG,
     OCR_FORMAT_JPEG,
-    /* Known by name only, so that the message can say what it is. */
+    /* With a plugin (engine/image/decoder.h). */
     OCR_FORMAT_GIF,
     OCR_FORMAT_TIFF,
     OCR_FORMAT_WEBP,
@@ -28,11 +28,13 @@ enum ocr_format {
     OCR_FORMAT_BMP,
     OCR_FORMAT_HEIC,
     OCR_FORMAT_AVIF,
+    /* Known by name only, so that the message can say what it is. */
     OCR_FORMAT_JPEG2000,
     OCR_FORMAT_JPEGXL,
     OCR_FORMAT_PSD,
     OCR_FORMAT_SVG,
     OCR_FORMAT_TEXT, /* text or HTML: no picture */
+    OCR_FORMATS,
 };
 
 /* Bytes ocr_image_sniff() wants to see, fewer if the file is shorter. */
@@ -46,19 +48,24 @@ enum ocr_format ocr_image_sniff(const uint8_t *head, size_t len);
 /* "PNG", "HEIC"; "unknown" for OCR_FORMAT_UNKNOWN. */
 const char *ocr_format_name(enum ocr_format format);
 
-/* 0 if this build decodes the file that begins with `head`; else a verdict:
- * empty, not-an-image, unsupported (the sentence names the format), truncated
- * (shorter than any signature but a prefix of one). */
+/* True for formats that can have more than one page. */
+bool ocr_format_has_pages(enum ocr_format format);
+
+/* 0 if the file that begins with `head` is of a format that this build decodes
+ * or there is a plugin for; else a verdict: empty, not-an-image, unsupported
+ * (the sentence names the format), truncated (shorter than any signature but
+ * a prefix of one). */
 int ocr_image_check(const uint8_t *head, size_t len, struct ocr_err *err);
 
 struct ocr_image_limits {
     uint64_t pixels; /* width x height, refused from the header */
     uint32_t scans;  /* of a progressive JPEG */
     bool partial;    /* -o partial: a truncated image gives what there is */
+    uint32_t pages;  /* of a document */
 };
 #define OCR_IMAGE_LIMITS_DEFAULT                                               \
     {                                                                          \
-        UINT64_C(250000000), 1000, false                                       \
+        .pixels = UINT64_C(250000000), .scans = 1000, .pages = 10000           \
     }
 
 struct ocr_image {
@@ -84,11 +91,35 @@ struct ocr_image_alloc {
     void *arg;
 };
 
-/* Decodes the file `data` (`len` bytes, all of it mapped or read). On success
- * *out is filled, the pixels are what alloc gave. */
+/* Decodes the file `data` (`len` bytes, all of it mapped or read), of a
+ * document its first page. On success *out is filled, the pixels are what
+ * alloc gave. */
 int ocr_image_decode(struct ocr_image *out, const uint8_t *data, size_t len,
                      const struct ocr_image_limits *limits,
                      const struct ocr_image_alloc *alloc, struct ocr_err *err);
+
+/* A file that stays open while its pages are decoded, one at a time. */
+struct ocr_document; /* opaque */
+
+/* `data` stays until close. Formats of one picture always open, and fail when
+ * they are decoded. */
+int ocr_document_open(struct ocr_document **out, const uint8_t *data,
+                      size_t len, const struct ocr_image_limits *limits,
+                      struct ocr_err *err);
+uint32_t ocr_document_pages(const struct ocr_document *document);
+
+/* As ocr_image_decode; page 0 is the first. */
+int ocr_document_decode(struct ocr_document *document, uint32_t page,
+                        struct ocr_image *out,
+                        const struct ocr_image_limits *limits,
+                        const struct ocr_image_alloc *alloc,
+                        struct ocr_err *err);
+void ocr_document_close(struct ocr_document *document); /* NULL: no-op */
+
+/* Files of `format` are decoded by `decoder` from now on. Before other threads
+ * are there; for the life of the process. */
+struct ocr_decoder;
+void ocr_image_use(enum ocr_format format, const struct ocr_decoder *decoder);
 
 /* True for a page without anything to read: white, black, paper with noise and
  * specks, or the faint mirrored reverse of a printed sheet. When in doubt it

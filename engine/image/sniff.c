@@ -9,7 +9,7 @@ struct signature {
     const char *bytes;
 };
 
-/* Only the first two are decoded, see ocr_image_check. */
+/* The first two are always decoded, see is_begun. */
 static const struct signature signatures[] = {
     {OCR_FORMAT_PNG, 0, 8, "\x89PNG\r\n\x1a\n"},
     {OCR_FORMAT_JPEG, 0, 3, "\xff\xd8\xff"},
@@ -108,13 +108,18 @@ static bool is_begun(const uint8_t *head, size_t len)
     return false;
 }
 
+bool ocr_format_has_pages(enum ocr_format format)
+{
+    return format == OCR_FORMAT_TIFF || format == OCR_FORMAT_PDF;
+}
+
 int ocr_image_check(const uint8_t *head, size_t len, struct ocr_err *err)
 {
     const enum ocr_format format = ocr_image_sniff(head, len);
 
     if (len == 0)
         return ocr_err_kind(err, OCR_KIND_EMPTY, "the file is empty");
-    if (format == OCR_FORMAT_PNG || format == OCR_FORMAT_JPEG)
+    if (format >= OCR_FORMAT_PNG && format <= OCR_FORMAT_AVIF)
         return 0;
     if (is_begun(head, len))
         return ocr_err_kind(err, OCR_KIND_TRUNCATED,

@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -46,9 +47,10 @@ static int set_descriptors(posix_spawn_file_actions_t *actions, int sock)
 }
 
 /* 0 or a positive errno, as posix_spawn. */
-static int spawn(pid_t *pid, const char *program, int sock)
+static int spawn(pid_t *pid, const char *program, enum ocr_helper_kind kind,
+                 int sock)
 {
-    char name[] = "ocrfs-engine", option[] = "--decode-helper";
+    char name[] = "ocrfs-engine", option[32];
     char *const argv[] = {name, option, NULL};
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
@@ -56,6 +58,8 @@ static int spawn(pid_t *pid, const char *program, int sock)
 
     if (rc)
         return rc;
+    snprintf(option, sizeof option, "--decode-helper=%s",
+             ocr_helper_kind_name(kind));
     rc = posix_spawnattr_init(&attributes);
     if (rc == 0) {
         rc = set_attributes(&attributes);
@@ -112,15 +116,15 @@ static int wait_until_ready(struct ocr_child *child, const char *program,
     return 0;
 }
 
-int ocr_child_start(struct ocr_child *child, const char *program, int wake,
-                    struct ocr_err *err)
+int ocr_child_start(struct ocr_child *child, const char *program,
+                    enum ocr_helper_kind kind, int wake, struct ocr_err *err)
 {
     int ends[2], rc;
 
     *child = (struct ocr_child)OCR_CHILD_INIT;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends))
         return ocr_err_errno(err, "cannot get a socket for a decode helper");
-    rc = spawn(&child->pid, program, ends[1]);
+    rc = spawn(&child->pid, program, kind, ends[1]);
     close(ends[1]);
     child->sock = ends[0];
     if (rc) {

@@ -30,8 +30,8 @@ enum ocr_child_event {
 
 /* Starts `program` and waits until it is ready. After an error there is no
  * child. -ECANCELED if `wake` became readable meanwhile. */
-int ocr_child_start(struct ocr_child *child, const char *program, int wake,
-                    struct ocr_err *err);
+int ocr_child_start(struct ocr_child *child, const char *program,
+                    enum ocr_helper_kind kind, int wake, struct ocr_err *err);
 
 /* Allows it `memory` bytes of addresses from now on, and `cpu_s` seconds of
  * processor time beside what it used. False if whoever started the engine

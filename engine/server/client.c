@@ -2,6 +2,7 @@
 
 #include "engine/base/io.h"
 #include "engine/base/log.h"
+#include "engine/server/formats.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -220,16 +221,16 @@ static bool sound_descriptor(const struct ocr_message *m)
            (fcntl(m->fd, F_GET_SEALS) & seals) == seals;
 }
 
-/* The verdict from the first bytes; formats of many pages are counted by a
- * helper when they come. */
-static int look_at(int fd, struct ocr_err *err)
+/* The verdict from the first bytes. */
+static int look_at(struct document *d, struct ocr_err *err)
 {
     uint8_t head[OCR_SNIFF_BYTES];
-    const ssize_t n = ocr_pread_full(fd, head, sizeof head, 0);
+    const ssize_t n = ocr_pread_full(d->fd, head, sizeof head, 0);
 
     if (n < 0)
         return ocr_err_set(err, (int)n, "cannot read the image: %s",
                            strerror((int)-n));
+    d->helper = ocr_formats_helper(ocr_image_sniff(head, (size_t)n));
     return ocr_image_check(head, (size_t)n, err);
 }
 
@@ -278,7 +279,7 @@ static void got_read(struct server *s, struct client *c,
                      "there is no such page");
         return;
     }
-    if (look_at(d->fd, &err)) {
+    if (look_at(d, &err)) {
         client_error(c, m->document, m->page,
                      err.kind ? err.kind : OCR_KIND_FAILED, err.text);
         forget_document(c, d);

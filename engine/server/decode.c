@@ -40,11 +40,12 @@ struct job {
 struct worker {
     struct ocr_decode_pool *pool;
     pthread_t thread;
-    int wake;               /* eventfd: cancelled, or the pool closes */
-    struct ocr_child child; /* the thread's */
-    struct job *job;        /* in work; guarded by lock */
-    bool cancelled;         /* the job in work; guarded by lock */
-    int pixels;             /* of the image in work; the thread's */
+    int wake; /* eventfd: cancelled, or the pool closes */
+    struct ocr_child children[OCR_HELPER_KINDS]; /* the thread's */
+    struct ocr_child *child;                     /* in work or about to be */
+    struct job *job;                             /* in work; guarded by lock */
+    bool cancelled; /* the job in work; guarded by lock */
+    int pixels;     /* of the image in work; the thread's */
 };
 
 struct ocr_decode_pool {
@@ -162,7 +163,8 @@ static bool is_sound(const struct ocr_decode_response *response,
 {
     const struct ocr_image *image = &response->image;
 
-    if (response->id != task->id || response->kind > OCR_KIND_LAST)
+    if (response->id != task->id || response->kind > OCR_KIND_LAST ||
+        response->pages > task->limits.pages)
         return false;
     if (response->kind)
         return true;
@@ -224,7 +226,7 @@ static void blame(const struct worker *w, struct ocr_decoded *result, int signo,
 static bool bury(struct worker *w, struct ocr_decoded *result)
 {
     struct ocr_decode_pool *pool = w->pool;
-    const int status = ocr_child_stop(&w->child);
+    const int status = ocr_child_stop(w->child);
     const int signo = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
 
     if (signo == SIGKILL || signo == SIGTERM || signo == SIGINT ||
@@ -252,14 +254,15 @@ static bool receive(struct worker *w, const struct ocr_decode_task *task,
     struct ocr_decode_response response;
     int fds[OCR_PACKET_FDS];
     const int rc =
-        ocr_packet_receive(w->child.sock, &response, sizeof response, fds);
+        ocr_packet_receive(w->child->sock, &response, sizeof response, fds);
 
     if (rc == 0)
         return bury(w, result);
     ocr_packet_close(fds); /* an honest one sends none */
+    result->pages = rc > 0 && is_sound(&response, task) ? response.pages : 0;
     if (rc < 0 || !is_sound(&response, task) ||
         (!response.kind && !seal(&response.image, w->pixels))) {
-        ocr_child_stop(&w->child);
+        ocr_child_stop(w->child);
         count(w->pool, &w->pool->stats.crashed);
         fail(result, OCR_KIND_CORRUPT, "the decoder went wrong on this image");
     } else if (response.kind) {
@@ -277,17 +280,17 @@ static bool await(struct worker *w, const struct ocr_decode_task *task,
 {
     const unsigned wall_s = w->pool->config.wall_s;
 
-    switch (ocr_child_wait(&w->child, w->wake, (int)wall_s * 1000)) {
+    switch (ocr_child_wait(w->child, w->wake, (int)wall_s * 1000)) {
     case OCR_CHILD_ANSWER:
         return receive(w, task, result);
     case OCR_CHILD_WAKE:
-        ocr_child_stop(&w->child);
+        ocr_child_stop(w->child);
         fail(result, OCR_KIND_CANCELLED, "nobody waited any more");
         return false;
     case OCR_CHILD_SILENT:
         break;
     }
-    ocr_child_stop(&w->child);
+    ocr_child_stop(w->child);
     count(w->pool, &w->pool->stats.overrun);
     result->kind = OCR_KIND_FAILED;
     snprintf(result->sentence, sizeof result->sentence,
@@ -299,6 +302,7 @@ static int send_request(struct worker *w, const struct ocr_decode_task *task)
 {
     const struct ocr_decode_config *config = &w->pool->config;
     struct ocr_decode_request request = {.id = task->id,
+                                         .document = task->document,
                                          .size = task->size,
                                          .room = room_for(task),
                                          .page = task->page,
@@ -308,9 +312,9 @@ static int send_request(struct worker *w, const struct ocr_decode_task *task)
 
     if (task->check)
         request.check = *task->check;
-    request.limited = ocr_child_limit(&w->child, config->memory, config->cpu_s);
-    w->child.images++;
-    return ocr_packet_send(w->child.sock, &request, sizeof request, fds,
+    request.limited = ocr_child_limit(w->child, config->memory, config->cpu_s);
+    w->child->images++;
+    return ocr_packet_send(w->child->sock, &request, sizeof request, fds,
                            OCR_PACKET_FDS);
 }
 
@@ -330,17 +334,19 @@ static void tell_what_lacks(struct ocr_decode_pool *pool, unsigned sandbox)
                                  : "built without libseccomp");
 }
 
-static void start(struct worker *w, struct ocr_decoded *result)
+static void start(struct worker *w, const struct ocr_decode_task *task,
+                  struct ocr_decoded *result)
 {
     struct ocr_err err = OCR_ERR_INIT;
-    const int rc = ocr_child_start(&w->child, w->pool->program, w->wake, &err);
+    const int rc = ocr_child_start(w->child, w->pool->program, task->helper,
+                                   w->wake, &err);
 
     if (rc == -ECANCELED)
         fail(result, OCR_KIND_CANCELLED, "nobody waited any more");
     else if (rc)
         fail(result, OCR_KIND_FAILED, err.text);
     else
-        tell_what_lacks(w->pool, w->child.sandbox);
+        tell_what_lacks(w->pool, w->child->sandbox);
 }
 
 /* A sealed file cannot become shorter than it is now; of another one the
@@ -357,13 +363,13 @@ static bool is_there(const struct ocr_decode_task *task)
 static bool try_once(struct worker *w, const struct ocr_decode_task *task,
                      struct ocr_decoded *result)
 {
-    if (!w->child.pid)
-        start(w, result);
-    if (!w->child.pid)
+    if (!w->child->pid)
+        start(w, task, result);
+    if (!w->child->pid)
         return false;
     if (send_request(w, task) == 0)
         return await(w, task, result);
-    ocr_child_stop(&w->child);
+    ocr_child_stop(w->child);
     count(w->pool, &w->pool->stats.killed);
     fail(result, OCR_KIND_FAILED, "the decode helper was killed from outside");
     return true;
@@ -371,9 +377,9 @@ static bool try_once(struct worker *w, const struct ocr_decode_task *task,
 
 static void recycle(struct worker *w)
 {
-    if (!w->child.pid || w->child.images < w->pool->config.images)
+    if (!w->child->pid || w->child->images < w->pool->config.images)
         return;
-    ocr_child_stop(&w->child);
+    ocr_child_stop(w->child);
     count(w->pool, &w->pool->stats.recycled);
 }
 
@@ -382,6 +388,7 @@ static void decode(struct worker *w, const struct ocr_decode_task *task,
 {
     bool again = true;
 
+    w->child = &w->children[task->helper];
     *result = (struct ocr_decoded){.id = task->id};
     if (!is_there(task)) {
         fail(result, OCR_KIND_CHANGING,
@@ -451,7 +458,8 @@ static void *run(void *arg)
         decode(w, &job->task, &result);
         finish(w, &result);
     }
-    ocr_child_stop(&w->child);
+    for (int i = 0; i < OCR_HELPER_KINDS; i++)
+        ocr_child_stop(&w->children[i]);
     return NULL;
 }
 
@@ -508,7 +516,9 @@ static int worker_open(struct worker *w, struct ocr_decode_pool *pool,
     sigset_t before;
     int rc;
 
-    *w = (struct worker){.pool = pool, .child = OCR_CHILD_INIT};
+    *w = (struct worker){.pool = pool, .child = w->children};
+    for (int i = 0; i < OCR_HELPER_KINDS; i++)
+        w->children[i] = (struct ocr_child)OCR_CHILD_INIT;
     w->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (w->wake < 0)
         return ocr_err_errno(err, "cannot make a decode thread");
@@ -577,6 +587,9 @@ int ocr_decode_submit(struct ocr_decode_pool *pool,
     if ((unsigned)task->priority >= PRIORITIES)
         return ocr_err_set(err, -EINVAL, "no priority %u",
                            (unsigned)task->priority);
+    if ((unsigned)task->helper >= OCR_HELPER_KINDS)
+        return ocr_err_set(err, -EINVAL, "no kind of helper %u",
+                           (unsigned)task->helper);
     job = malloc(sizeof *job);
     if (!job)
         return ocr_err_set(err, -ENOMEM, "no memory for a decode task");

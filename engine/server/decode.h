@@ -27,11 +27,24 @@
 
 struct ocr_decode_pool; /* opaque */
 
+/* Helpers differ in what they decode and in what that needs of the system.
+ * Most need nothing; only those that do get it. */
+enum ocr_helper_kind {
+    OCR_HELPER_PICTURES,
+    OCR_HELPER_THREADS, /* HEIC, AVIF: their libraries start threads */
+    OCR_HELPER_FONTS,   /* PDF: reads the system's fonts */
+    OCR_HELPER_KINDS,
+};
+
 struct ocr_decode_task {
     uint64_t id; /* the caller's, unique among tasks in the pool */
-    int fd;      /* of the image: memfd or plain file; borrowed until done */
+    /* The caller's for this descriptor, so that a helper can keep a document
+     * of many pages open; 0: it does not. */
+    uint64_t document;
+    int fd; /* of the image: memfd or plain file; borrowed until done */
     uint64_t size;
-    uint32_t page; /* 0 for PNG and JPEG */
+    uint32_t page; /* 0 is the first */
+    enum ocr_helper_kind helper;
     enum ocr_priority priority;
     const struct ocr_open_check *check; /* NULL: none; borrowed until done */
     struct ocr_image_limits limits;
@@ -40,6 +53,7 @@ struct ocr_decode_task {
 struct ocr_decoded {
     uint64_t id;
     enum ocr_kind kind;     /* OCR_KIND_NONE: image is set */
+    uint32_t pages;         /* of the document; 0 if it did not open */
     struct ocr_image image; /* release with ocr_decoded_release */
     char sentence[256];     /* why, if kind is set */
 };
@@ -90,8 +104,11 @@ void ocr_decode_stats(struct ocr_decode_pool *pool,
  * threads. NULL is a no-op. */
 void ocr_decode_close(struct ocr_decode_pool *pool);
 
-/* The helper's side: serves requests on `sock` until it closes. Returns the
- * exit status. */
-int ocr_decode_helper_main(int sock);
+/* The helper's side: serves requests on `sock` until it closes. `kind` is the
+ * option's value, NULL for pictures. Returns the exit status. */
+int ocr_decode_helper_main(int sock, const char *kind);
+
+/* The word for a kind of helper, as on its command line. */
+const char *ocr_helper_kind_name(enum ocr_helper_kind kind);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "engine/base/io.h"
 #include "engine/content.h"
+#include "engine/server/formats.h"
 #include "engine/server/sandbox.h"
 
 #include <errno.h>
@@ -32,10 +33,11 @@ static void limit(int resource, rlim_t value)
 }
 
 /* Limits on memory and time come from the pool, for each image its own. */
-static void set_limits(void)
+static void set_limits(enum ocr_helper_kind kind)
 {
     limit(RLIMIT_CORE, 0);
-    limit(RLIMIT_NPROC, 0);
+    if (kind != OCR_HELPER_THREADS)
+        limit(RLIMIT_NPROC, 0);
     limit(RLIMIT_MEMLOCK, 0);
     limit(RLIMIT_MSGQUEUE, 0);
     limit(RLIMIT_NOFILE, DESCRIPTORS);
@@ -53,8 +55,20 @@ static void silence(void)
         dup2(null, STDERR_FILENO);
 }
 
+static unsigned needs_of(enum ocr_helper_kind kind)
+{
+    switch (kind) {
+    case OCR_HELPER_THREADS:
+        return OCR_SANDBOX_THREADS;
+    case OCR_HELPER_FONTS:
+        return OCR_SANDBOX_FONTS;
+    default:
+        return 0;
+    }
+}
+
 /* What holds of the sandbox. */
-static unsigned confine(int sock)
+static unsigned confine(int sock, enum ocr_helper_kind kind)
 {
     FILE *f;
 
@@ -69,8 +83,8 @@ static unsigned confine(int sock)
     }
     silence();
     close_range((unsigned)sock + 1, ~0u, 0);
-    set_limits();
-    return ocr_sandbox_helper(sock);
+    set_limits(kind);
+    return ocr_sandbox_helper(sock, needs_of(kind));
 }
 
 /* ---- the bytes of the image -------------------------------------------- */
@@ -189,27 +203,63 @@ struct helper {
     int (*decode)(struct ocr_image *out, const uint8_t *data, size_t len,
                   const struct ocr_image_limits *limits,
                   const struct ocr_image_alloc *alloc, struct ocr_err *err);
+    /* A document of many pages stays open until another one comes. */
+    uint64_t held; /* its number, 0: none */
+    struct bytes bytes;
+    struct ocr_document *document;
 };
 
-static int decode(const struct helper *h,
-                  const struct ocr_decode_request *request, int fd,
-                  struct ocr_image *image, struct shared *shared,
-                  struct ocr_err *err)
+static void let_go(struct helper *h)
 {
-    const struct ocr_image_alloc alloc = {share, shared};
-    struct bytes bytes;
+    ocr_document_close(h->document);
+    unload(&h->bytes);
+    h->document = NULL;
+    h->held = 0;
+}
+
+/* Opens what is asked for, unless it is open already. */
+static int hold(struct helper *h, const struct ocr_decode_request *request,
+                int fd, struct ocr_err *err)
+{
     int rc;
 
-    if (request->page > 0)
-        return ocr_err_kind(err, OCR_KIND_FAILED, "there is no page %u",
-                            request->page + 1);
-    rc = load(&bytes, fd, request->size, err);
+    if (h->held && h->held == request->document)
+        return 0;
+    let_go(h);
+    rc = load(&h->bytes, fd, request->size, err);
     if (rc == 0 && request->checked)
-        rc = check(&bytes, &request->check, err);
+        rc = check(&h->bytes, &request->check, err);
     if (rc == 0)
-        rc = h->decode(image, bytes.data, bytes.len, &request->limits, &alloc,
-                       err);
-    unload(&bytes);
+        rc = ocr_document_open(&h->document, h->bytes.data, h->bytes.len,
+                               &request->limits, err);
+    if (rc)
+        let_go(h);
+    else
+        h->held = request->document;
+    return rc;
+}
+
+static int decode(struct helper *h, const struct ocr_decode_request *request,
+                  int fd, struct ocr_decode_response *response,
+                  struct shared *shared, struct ocr_err *err)
+{
+    const struct ocr_image_alloc alloc = {share, shared};
+    struct ocr_image *image = &response->image;
+    bool many;
+    int rc = hold(h, request, fd, err);
+
+    if (rc)
+        return rc;
+    response->pages = ocr_document_pages(h->document);
+    many = ocr_format_has_pages(ocr_image_sniff(h->bytes.data, h->bytes.len));
+    if (many || request->page > 0)
+        rc = ocr_document_decode(h->document, request->page, image,
+                                 &request->limits, &alloc, err);
+    else
+        rc = h->decode(image, h->bytes.data, h->bytes.len, &request->limits,
+                       &alloc, err);
+    if (response->pages == 1)
+        let_go(h);
     return rc;
 }
 
@@ -221,14 +271,13 @@ static enum ocr_kind kind_of(const struct ocr_err *err, bool limited)
     return err->kind ? err->kind : OCR_KIND_FAILED;
 }
 
-static int answer(const struct helper *h,
-                  const struct ocr_decode_request *request,
+static int answer(struct helper *h, const struct ocr_decode_request *request,
                   const int fds[OCR_PACKET_FDS])
 {
     struct ocr_decode_response response = {.id = request->id};
     struct shared shared = {.fd = fds[1], .room = request->room};
     struct ocr_err err = OCR_ERR_INIT;
-    const int rc = decode(h, request, fds[0], &response.image, &shared, &err);
+    const int rc = decode(h, request, fds[0], &response, &shared, &err);
 
     unmap(&shared);
     if (rc) {
@@ -241,18 +290,19 @@ static int answer(const struct helper *h,
 }
 
 int ocr_decode_helper_serve(
-    int sock,
+    int sock, enum ocr_helper_kind kind,
     int (*decode_image)(struct ocr_image *out, const uint8_t *data, size_t len,
                         const struct ocr_image_limits *limits,
                         const struct ocr_image_alloc *alloc,
                         struct ocr_err *err))
 {
     struct ocr_decode_response ready = {0};
-    const struct helper h = {sock, decode_image};
+    struct helper h = {.sock = sock, .decode = decode_image};
     struct ocr_decode_request request;
     int fds[OCR_PACKET_FDS], rc;
 
-    ready.sandbox = confine(sock);
+    ocr_formats_load(kind); /* what is not there now never will be */
+    ready.sandbox = confine(sock, kind);
     rc = ocr_packet_send(sock, &ready, sizeof ready, NULL, 0);
     while (rc == 0) {
         rc = ocr_packet_receive(sock, &request, sizeof request, fds);
@@ -261,10 +311,29 @@ int ocr_decode_helper_serve(
         rc = answer(&h, &request, fds);
         ocr_packet_close(fds);
     }
+    let_go(&h);
     return rc ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
-int ocr_decode_helper_main(int sock)
+static const char *const kind_names[OCR_HELPER_KINDS] = {
+    [OCR_HELPER_PICTURES] = "pictures",
+    [OCR_HELPER_THREADS] = "heif",
+    [OCR_HELPER_FONTS] = "pdf",
+};
+
+const char *ocr_helper_kind_name(enum ocr_helper_kind kind)
 {
-    return ocr_decode_helper_serve(sock, ocr_image_decode);
+    return kind_names[kind];
+}
+
+int ocr_decode_helper_main(int sock, const char *kind)
+{
+    int i = 0;
+
+    while (kind && i < OCR_HELPER_KINDS && strcmp(kind, kind_names[i]))
+        i++;
+    if (i == OCR_HELPER_KINDS)
+        return EXIT_FAILURE;
+    return ocr_decode_helper_serve(sock, (enum ocr_helper_kind)i,
+                                   ocr_image_decode);
 }

@@ -24,6 +24,7 @@ enum {
 
 struct ocr_decode_request {
     uint64_t id; /* not 0 */
+    uint64_t document;
     uint64_t size;
     uint64_t room; /* bytes for pixels */
     uint32_t page;
@@ -36,6 +37,7 @@ struct ocr_decode_request {
 struct ocr_decode_response {
     uint64_t id;
     uint32_t kind;          /* enum ocr_kind; NONE: pixels in the memfd */
+    uint32_t pages;         /* of the document, 0 if it did not open */
     uint32_t sandbox;       /* ready: OCR_SANDBOX_* that hold */
     struct ocr_image image; /* without pixels */
     char sentence[256];
@@ -52,8 +54,8 @@ int ocr_packet_receive(int sock, void *packet, size_t len,
                        int fds[OCR_PACKET_FDS]);
 void ocr_packet_close(int fds[OCR_PACKET_FDS]);
 
-/* ocr_decode_helper_main with another decoder, for tests. */
-int ocr_decode_helper_serve(int sock,
+/* ocr_decode_helper_main with another decoder of single pictures, for tests. */
+int ocr_decode_helper_serve(int sock, enum ocr_helper_kind kind,
                             int (*decode)(struct ocr_image *out,
                                           const uint8_t *data, size_t len,
                                           const struct ocr_image_limits *limits,

@@ -4,6 +4,7 @@
 
 #include "engine/base/log.h"
 #include "engine/gpu/gpu.h"
+#include "engine/server/formats.h"
 #include "engine/server/plugin.h"
 #include "engine/server/sandbox.h"
 
@@ -25,11 +26,12 @@ static const char usage[] =
     "  --recogniser NAME[:ARGS]  --device NAME  --model DIR  --idle SECONDS\n"
     "  --runtime DIR  --name NAME     where its socket is; descriptor 3 "
     "listens\n"
-    "  --decode-helper                decode images for an engine\n"
+    "  --decode-helper[=KIND]         decode images for an engine\n"
     "  --gpu DEVICE                   say what GPU there is (ocrfs doctor "
     "asks)\n"
     "  --sandbox                      say what locks it in (ocrfs doctor "
     "asks)\n"
+    "  --formats                      say what it reads beside PNG and JPEG\n"
     "  --help  --version\n";
 
 enum {
@@ -42,6 +44,7 @@ enum {
     OPTION_HELPER,
     OPTION_GPU,
     OPTION_SANDBOX,
+    OPTION_FORMATS,
     OPTION_HELP,
     OPTION_VERSION,
 };
@@ -53,9 +56,10 @@ static const struct option options[] = {
     {"idle", required_argument, NULL, OPTION_IDLE},
     {"runtime", required_argument, NULL, OPTION_RUNTIME},
     {"name", required_argument, NULL, OPTION_NAME},
-    {"decode-helper", no_argument, NULL, OPTION_HELPER},
+    {"decode-helper", optional_argument, NULL, OPTION_HELPER},
     {"gpu", required_argument, NULL, OPTION_GPU},
     {"sandbox", no_argument, NULL, OPTION_SANDBOX},
+    {"formats", no_argument, NULL, OPTION_FORMATS},
     {"help", no_argument, NULL, OPTION_HELP},
     {"version", no_argument, NULL, OPTION_VERSION},
     {NULL, 0, NULL, 0},
@@ -85,7 +89,7 @@ static unsigned try_sandbox(void)
     int status = 0;
 
     if (pid == 0)
-        _exit((int)ocr_sandbox_helper(OCR_ENGINE_LISTEN_FD));
+        _exit((int)ocr_sandbox_helper(OCR_ENGINE_LISTEN_FD, 0));
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         continue;
     return WIFEXITED(status) ? (unsigned)WEXITSTATUS(status) : 0;
@@ -137,11 +141,13 @@ static int take_option(struct arguments *a, int option)
         a->server->name = optarg;
         return -1;
     case OPTION_HELPER:
-        return ocr_decode_helper_main(OCR_ENGINE_LISTEN_FD);
+        return ocr_decode_helper_main(OCR_ENGINE_LISTEN_FD, optarg);
     case OPTION_GPU:
         return say_gpu(optarg);
     case OPTION_SANDBOX:
         return say_sandbox();
+    case OPTION_FORMATS:
+        return ocr_formats_say();
     case OPTION_HELP:
         fputs(usage, stdout);
         return 0;

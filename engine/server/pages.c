@@ -339,6 +339,12 @@ void page_decoded(struct server *s, struct ocr_decoded *decoded)
         ocr_decoded_release(&decoded->image);
         return;
     }
+    if (decoded->pages > 1) {
+        ocr_decoded_release(&decoded->image);
+        answer_error(s, p, OCR_KIND_UNSUPPORTED,
+                     "a document of more than one page is not supported");
+        return;
+    }
     if (decoded->kind) {
         answer_error(s, p, decoded->kind, decoded->sentence);
         return;
@@ -434,6 +440,7 @@ static bool start_decoding(struct server *s, struct page *p)
                                    .fd = d->fd,
                                    .size = d->size,
                                    .page = p->number,
+                                   .helper = d->helper,
                                    .priority = p->priority,
                                    .check = d->checked ? &d->check : NULL,
                                    .limits = OCR_IMAGE_LIMITS_DEFAULT};

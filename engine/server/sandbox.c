@@ -8,6 +8,7 @@
 #include <glob.h>
 #include <limits.h>
 #include <linux/capability.h>
+#include <sched.h>
 #include <spawn.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -51,6 +52,11 @@ static const char *const run[] = {"/usr",   "/bin", "/lib",       "/lib32",
                                   "/lib64", "/opt", "/nix/store", "/gnu/store"};
 static const char *const looked_at[] = {"/proc", "/sys", "/etc/ld.so.cache",
                                         "/etc/localtime", "/etc/nvidia"};
+/* Where fonts, their configuration and its caches are, and the tables that a
+ * PDF with Chinese, Japanese or Korean text names. */
+static const char *const fonts[] = {
+    "/usr/share/fonts", "/usr/local/share/fonts", "/usr/share/fontconfig",
+    "/etc/fonts",       "/var/cache/fontconfig",  "/usr/share/poppler"};
 static const char *const devices[] = {"/dev/null", "/dev/zero", "/dev/full",
                                       "/dev/random", "/dev/urandom"};
 
@@ -164,6 +170,7 @@ static bool refuse_other_files(const struct ocr_sandbox_engine *engine)
         return false;
     allow_programs(&rules);
     ALLOW_ALL(&rules, looked_at, OCR_LANDLOCK_READ);
+    ALLOW_ALL(&rules, fonts, OCR_LANDLOCK_READ); /* for the helpers */
     ALLOW_ALL(&rules, devices, OCR_LANDLOCK_DEVICE);
     /* A helper raises its oom_score_adj. Root could do more there. */
     if (geteuid() != 0)
@@ -241,7 +248,80 @@ static const int deadly[] = {SCMP_SYS(execve),
                              SCMP_SYS(init_module),
                              SCMP_SYS(finit_module)};
 
-static int add_rules(scmp_filter_ctx filter, int sock)
+/* Reading files; which ones is Landlock's part. */
+static const int reading[] = {
+    SCMP_SYS(read),       SCMP_SYS(lseek),      SCMP_SYS(fstat),
+    SCMP_SYS(newfstatat), SCMP_SYS(stat),       SCMP_SYS(statx),
+    SCMP_SYS(access),     SCMP_SYS(faccessat),  SCMP_SYS(faccessat2),
+    SCMP_SYS(readlink),   SCMP_SYS(readlinkat), SCMP_SYS(getdents64),
+    SCMP_SYS(statfs),     SCMP_SYS(fstatfs)};
+
+static int add_reading(scmp_filter_ctx filter)
+{
+    const scmp_datum_t changing = O_ACCMODE | O_CREAT | O_TRUNC | O_APPEND;
+    const struct scmp_arg_cmp reads =
+        SCMP_A2(SCMP_CMP_MASKED_EQ, changing, O_RDONLY);
+    const struct scmp_arg_cmp asks = SCMP_A1(SCMP_CMP_EQ, F_GETFL);
+    const struct scmp_arg_cmp closes = SCMP_A1(SCMP_CMP_EQ, F_SETFD);
+    int rc = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, SCMP_SYS(openat), 1,
+                                    &reads);
+
+    if (rc == 0)
+        rc = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, SCMP_SYS(fcntl), 1,
+                                    &asks);
+    if (rc == 0)
+        rc = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, SCMP_SYS(fcntl), 1,
+                                    &closes);
+    for (size_t i = 0; rc == 0 && i < sizeof reading / sizeof *reading; i++) {
+        rc = seccomp_rule_add(filter, SCMP_ACT_ALLOW, reading[i], 0);
+        if (rc == -EDOM || rc == -EINVAL) /* unknown to this processor */
+            rc = 0;
+    }
+    return rc;
+}
+
+/* clone3 has its flags in memory, where no filter sees them; without it the C
+ * library takes clone. */
+static int add_threads(scmp_filter_ctx filter)
+{
+    const struct scmp_arg_cmp thread =
+        SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD);
+    const struct scmp_arg_cmp process =
+        SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, 0);
+    int rc = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1,
+                                    &thread);
+
+    if (rc == 0)
+        rc = seccomp_rule_add_array(filter, SCMP_ACT_KILL_PROCESS,
+                                    SCMP_SYS(clone), 1, &process);
+    if (rc == 0)
+        rc = seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3),
+                              0);
+    if (rc == 0)
+        rc = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(set_robust_list),
+                              0);
+    if (rc == 0) /* without it the C library ends the process */
+        rc = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(rseq), 0);
+    return rc;
+}
+
+static int add_needs(scmp_filter_ctx filter, unsigned needs)
+{
+    int rc = 0;
+
+    if (needs & OCR_SANDBOX_FONTS)
+        rc = add_reading(filter);
+    if (rc == 0 && (needs & OCR_SANDBOX_THREADS))
+        rc = add_threads(filter);
+    return rc;
+}
+
+static bool is_clone(int call)
+{
+    return call == SCMP_SYS(clone) || call == SCMP_SYS(clone3);
+}
+
+static int add_rules(scmp_filter_ctx filter, int sock, unsigned needs)
 {
     const struct scmp_arg_cmp to_sock = SCMP_A0(SCMP_CMP_EQ, (unsigned)sock);
     const struct scmp_arg_cmp to_errors = SCMP_A0(SCMP_CMP_EQ, STDERR_FILENO);
@@ -260,7 +340,7 @@ static int add_rules(scmp_filter_ctx filter, int sock)
         {SCMP_SYS(tgkill), &to_itself}, {SCMP_SYS(mmap), &is_data},
         {SCMP_SYS(mprotect), &is_data}, {SCMP_SYS(fcntl), &asks_for_seals},
     };
-    int rc = 0;
+    int rc = add_needs(filter, needs);
 
     for (size_t i = 0; rc == 0 && i < sizeof allowed / sizeof *allowed; i++)
         rc = seccomp_rule_add(filter, SCMP_ACT_ALLOW, allowed[i], 0);
@@ -268,6 +348,8 @@ static int add_rules(scmp_filter_ctx filter, int sock)
         rc = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, limited[i].call, 1,
                                     limited[i].only);
     for (size_t i = 0; rc == 0 && i < sizeof deadly / sizeof *deadly; i++) {
+        if ((needs & OCR_SANDBOX_THREADS) && is_clone(deadly[i]))
+            continue;
         rc = seccomp_rule_add(filter, SCMP_ACT_KILL_PROCESS, deadly[i], 0);
         if (rc == -EDOM || rc == -EINVAL) /* unknown to this processor */
             rc = 0;
@@ -275,10 +357,10 @@ static int add_rules(scmp_filter_ctx filter, int sock)
     return rc;
 }
 
-static bool filter_helper(int sock)
+static bool filter_helper(int sock, unsigned needs)
 {
     const scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
-    int rc = filter ? add_rules(filter, sock) : -ENOMEM;
+    int rc = filter ? add_rules(filter, sock, needs) : -ENOMEM;
 
     if (rc == 0)
         rc = seccomp_load(filter);
@@ -317,9 +399,10 @@ static bool filter_engine(bool network)
 
 #else
 
-static bool filter_helper(int sock)
+static bool filter_helper(int sock, unsigned needs)
 {
     (void)sock;
+    (void)needs;
     return false;
 }
 
@@ -352,7 +435,7 @@ unsigned ocr_sandbox_engine(const struct ocr_sandbox_engine *engine)
     return holds;
 }
 
-unsigned ocr_sandbox_helper(int sock)
+unsigned ocr_sandbox_helper(int sock, unsigned needs)
 {
     struct ocr_landlock rules;
     unsigned holds = 0;
@@ -361,9 +444,13 @@ unsigned ocr_sandbox_helper(int sock)
         holds |= OCR_SANDBOX_PRIVILEGES;
     if (!OCR_SANITIZED) {
         ocr_landlock_begin(&rules, true);
+        if (needs & OCR_SANDBOX_FONTS)
+            ALLOW_ALL(&rules, fonts, OCR_LANDLOCK_READ);
         if (ocr_landlock_end(&rules))
             holds |= OCR_SANDBOX_LANDLOCK;
-        if (filter_helper(sock))
+        else
+            needs &= ~(unsigned)OCR_SANDBOX_FONTS;
+        if (filter_helper(sock, needs))
             holds |= OCR_SANDBOX_SECCOMP;
     }
     return holds;

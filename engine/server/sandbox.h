@@ -53,7 +53,15 @@ struct ocr_sandbox_engine {
  * more than is known here; that of the helpers stays. */
 unsigned ocr_sandbox_engine(const struct ocr_sandbox_engine *engine);
 
+/* What some helpers need and get. */
+enum {
+    /* The system's fonts and the configuration of fontconfig may be read; with
+     * a kernel that can keep everything else closed (Landlock), else not. */
+    OCR_SANDBOX_FONTS = 1,
+    OCR_SANDBOX_THREADS = 2, /* threads may be started, no processes */
+};
+
 /* For a decode helper that talks on `sock`: OCR_SANDBOX_* that hold now. */
-unsigned ocr_sandbox_helper(int sock);
+unsigned ocr_sandbox_helper(int sock, unsigned needs);
 
 #endif

@@ -31,7 +31,8 @@ struct document {
     uint64_t number; /* the client's name for it */
     int fd;
     uint64_t size;
-    bool checked; /* check is set: the file's own descriptor */
+    enum ocr_helper_kind helper; /* that decodes it */
+    bool checked;                /* check is set: the file's own descriptor */
     struct ocr_open_check check;
     unsigned users;        /* pages that refer to it */
     bool forgotten;        /* by the client; freed with its last page */

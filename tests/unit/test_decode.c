@@ -912,8 +912,9 @@ int main(int argc, char **argv)
     };
 
     share_control();
-    if (argc > 1 && !strcmp(argv[1], "--decode-helper"))
-        return ocr_decode_helper_serve(OCR_HELPER_SOCKET, obey);
+    if (argc > 1 && !strcmp(argv[1], "--decode-helper=pictures"))
+        return ocr_decode_helper_serve(OCR_HELPER_SOCKET, OCR_HELPER_PICTURES,
+                                       obey);
     if (argc > 1 && !strcmp(argv[1], "--engine"))
         return be_an_engine_that_is_killed();
     cmocka_set_message_output(CM_OUTPUT_TAP);
