@@ -52,6 +52,7 @@ FORMAT_PKGS_pdf  := poppler-glib cairo
 GIF_H   := $(wildcard /usr/include/gif_lib.h /usr/local/include/gif_lib.h)
 FORMATS := $(foreach f,tiff webp bmp heif pdf,$(if $(wildcard engine/formats/$f.c),$(if \
     $(call have,$(FORMAT_PKGS_$f)),$f))) $(if $(GIF_H),gif)
+FORMAT_CPP := $(FORMATS:%=-DHAVE_FORMAT_%)
 FORMAT_PKGS := $(foreach f,$(FORMATS),$(FORMAT_PKGS_$f))
 ALL_CPP := -I. -D_GNU_SOURCE -DHAVE_XXHASH=$(or $(XXHASH),0) \
            -DHAVE_MODEL=$(or $(MODEL),0) -DHAVE_SECCOMP=$(or $(SECCOMP),0) $(CPPFLAGS)
@@ -142,7 +143,8 @@ $(OUT)/tests/tools/ocr-model: $(call obj,$(BASE) $(wildcard engine/image/*.c eng
 $(OUT)/tests/tools/ocr-rates: $(call obj,$(BASE) $(KERNELS))
 $(OUT)/tests/tools/ocr-model: TOOL_LIBS = $(IMG_LIBS) $(call pkg,--libs $(MODEL_PKGS))
 
-$(OUT)/fs/%.c.o $(OUT)/tests/%.c.o: CPP_PKGS = $(call pkg,--cflags fuse3)
+$(OUT)/fs/%.c.o: CPP_PKGS = $(call pkg,--cflags fuse3)
+$(OUT)/tests/%.c.o: CPP_PKGS = $(FORMAT_CPP) $(call pkg,--cflags fuse3 $(FORMAT_PKGS))
 # Bits must not depend on what a compiler makes of a * b + c.
 $(OUT)/kernels/%.c.o: CPP_PKGS = -ffp-contract=off
 $(OUT)/kernels/cuda/%.c.o: CPP_PKGS = -ffp-contract=off -fvisibility=hidden \
@@ -193,11 +195,11 @@ tsan: ## run the unit tests under the thread sanitizer
 # tests/fuzz/seeds/NAME once it is understood; what is new stays beside it.
 FUZZ := build/fuzz
 S ?= 10
-FUZZ_NAMES := png jpeg exif server client finish html options safetensors config tokenizer
+FUZZ_NAMES := png jpeg $(filter-out pdf,$(FORMATS)) exif server client finish html options safetensors config tokenizer
 FUZZED := $(filter-out kernels/cuda/% kernels/cpu/% engine/tesseract/% engine/lighton/% engine/gpu/% fs/% cache/%, \
             $(TESTED)) fs/options.c fs/words.c
 fuzz: $(patsubst %,fuzz-%,$(or $(filter $T,$(FUZZ_NAMES)),$(FUZZ_NAMES))) ## feed what reads hostile bytes with random ones; T=png S=60: one target, 60 s
-fuzz-png fuzz-jpeg: FUZZ_MORE = tests/data/formats
+fuzz-png fuzz-jpeg $(FORMATS:%=fuzz-%): FUZZ_MORE = tests/data/formats
 fuzz-%: $(FUZZ)/fuzz-%
 	$Qmkdir -p $(FUZZ)/$*
 	$Qlog=$(FUZZ)/$*.log; $< -max_total_time=$S -max_len=32768 -timeout=20 -print_final_stats=1 \
@@ -207,8 +209,8 @@ fuzz-%: $(FUZZ)/fuzz-%
 # Clang's, whatever the rest is built with.
 $(FUZZ)/fuzz-%: tests/fuzz/driver.c $(wildcard tests/fuzz/*.h) $(FUZZ)/obj/fuzzed.a
 	@echo "  FUZZ  $@"
-	$Qclang $(ALL_CPP) -DTARGET=fuzz_$* -std=c11 -g -O1 -fsanitize=fuzzer,address,undefined \
-	    -fno-sanitize-recover=undefined $< $(FUZZ)/obj/fuzzed.a $(IMG_LIBS) $(MODEL_LIBS) $(XXH_LIBS) $(SECCOMP_LIBS) \
+	$Qclang $(ALL_CPP) $(FORMAT_CPP) -DTARGET=fuzz_$* -std=c11 -g -O1 -fsanitize=fuzzer,address,undefined \
+	    -fno-sanitize-recover=undefined $< $(FUZZ)/obj/fuzzed.a $(IMG_LIBS) $(FORMAT_LIBS) $(MODEL_LIBS) $(XXH_LIBS) $(SECCOMP_LIBS) \
 	    -pthread -ldl -lm -o $@
 ifneq ($(OUT),$(FUZZ)/obj)
 $(FUZZ)/obj/fuzzed.a: FORCE
@@ -241,7 +243,7 @@ lint: ## check format and look for mistakes; every finding is an error
 	$Qclang-format --dry-run -Werror $(C_FILES) $(wildcard kernels/cuda/*.cu kernels/cuda/*.cuh)
 	$Qprintf '%s\n' $(TIDIED) | xargs -P2 -n1 sh -c 'clang-tidy --quiet "$$1" -- \
 	    -std=c11 $(ALL_CPP) -DOCR_VERSION=\"\" -isystem $(CUDA_HOME)/include \
-	    $(call pkg,--cflags fuse3 $(TESS_PKGS) $(FORMAT_PKGS))' tidy 2>/dev/null
+	    $(FORMAT_CPP) $(call pkg,--cflags fuse3 $(TESS_PKGS) $(FORMAT_PKGS))' tidy 2>/dev/null
 	$Qshellcheck .ci/run tests/*.sh packaging/man/fill packaging/completions/ocrfs.bash \
 	    packaging/debian/deb.sh packaging/debian/ocrfs.postrm
 	$Qpython3 -m compileall -q tests

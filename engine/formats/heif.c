@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <libheif/heif.h>
 
@@ -22,8 +23,8 @@ static int refuse(struct heif_error why, struct ocr_err *err)
         kind = OCR_KIND_TOO_LARGE;
     else if (why.subcode == heif_suberror_End_of_data)
         kind = OCR_KIND_TRUNCATED;
-    return ocr_err_kind(err, kind, "the HEIC or AVIF cannot be decoded: %s",
-                        why.message);
+    return ocr_err_kind(err, kind, "the HEIC or AVIF cannot be decoded: %.*s",
+                        (int)strcspn(why.message, "\n"), why.message);
 }
 
 static int put(const struct heif_image *image, struct ocr_image *out,

@@ -177,7 +177,7 @@ static int find_pages(struct tiff *t, const struct ocr_image_limits *limits,
         return ocr_err_set(err, -ENOMEM, "no memory for a list of pages");
     t->pages = all + limits->pages + 1;
     for (; at && !is_known(all, seen, at); at = next) {
-        if (seen > limits->pages)
+        if (seen >= limits->pages)
             rc = ocr_err_kind(err, OCR_KIND_TOO_LARGE,
                               "the TIFF has more than %u pages", limits->pages);
         else

@@ -3,6 +3,7 @@
 #define FUZZ_IMAGES_H
 #include "engine/image/exif.h"
 #include "engine/image/image.h"
+#include "tests/lib/formats.h"
 #include "tests/fuzz/must.h"
 
 #include <errno.h>
@@ -19,7 +20,8 @@ static inline void *fuzz_alloc(void *arg, size_t bytes)
 
 static inline int fuzz_decode(const uint8_t *data, size_t size, bool partial)
 {
-    const struct ocr_image_limits limits = {1 << 20, 100, partial};
+    const struct ocr_image_limits limits = {
+        .pixels = 1 << 20, .scans = 100, .partial = partial, .pages = 50};
     struct ocr_err err = OCR_ERR_INIT;
     uint8_t *pixels = NULL;
     const struct ocr_image_alloc alloc = {fuzz_alloc, &pixels};
@@ -86,6 +88,42 @@ static inline int fuzz_png(const uint8_t *data, size_t size)
 static inline int fuzz_jpeg(const uint8_t *data, size_t size)
 {
     return fuzz_image(data, size, OCR_FORMAT_JPEG);
+}
+
+static inline int fuzz_format(const uint8_t *data, size_t size,
+                              enum ocr_format format)
+{
+    static bool used;
+
+    if (!used)
+        use_formats();
+    used = true;
+    return fuzz_image(data, size, format);
+}
+
+static inline int fuzz_tiff(const uint8_t *data, size_t size)
+{
+    return fuzz_format(data, size, OCR_FORMAT_TIFF);
+}
+
+static inline int fuzz_webp(const uint8_t *data, size_t size)
+{
+    return fuzz_format(data, size, OCR_FORMAT_WEBP);
+}
+
+static inline int fuzz_gif(const uint8_t *data, size_t size)
+{
+    return fuzz_format(data, size, OCR_FORMAT_GIF);
+}
+
+static inline int fuzz_bmp(const uint8_t *data, size_t size)
+{
+    return fuzz_format(data, size, OCR_FORMAT_BMP);
+}
+
+static inline int fuzz_heif(const uint8_t *data, size_t size)
+{
+    return fuzz_format(data, size, OCR_FORMAT_AVIF);
 }
 
 static inline int fuzz_exif(const uint8_t *data, size_t size)

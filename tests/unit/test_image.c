@@ -4,6 +4,8 @@
 #include "engine/image/exif.h"
 #include "engine/image/image.h"
 
+#include "tests/lib/formats.h"
+
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -125,11 +127,14 @@ static bool allowed(const char *expected, const char *token)
     return strstr(expected, token) != NULL || strstr(expected, "any") != NULL;
 }
 
-/* Formats that are known by name only. */
+/* Formats of plugins: this build may lack them. */
 static bool is_later(const char *name)
 {
     return strstr(name, ".tif") || strstr(name, ".webp") ||
-           strstr(name, ".pdf");
+           strstr(name, ".pdf") || strstr(name, ".gif") ||
+           strstr(name, ".bmp") || strstr(name, ".heic") ||
+           strstr(name, ".avif") || !strncmp(name, "gif-", 4) ||
+           !strncmp(name, "webp-", 5);
 }
 
 static void check_picture(const char *name, const char *expected,
@@ -167,9 +172,8 @@ static void check_row(const char *name, const char *expected, const char *note)
         check_picture(name, expected, note, &image);
     } else {
         snprintf(token, sizeof token, "error:%s", ocr_kind_name(err.kind));
-        if (is_later(name))
-            assert_int_equal(err.kind, OCR_KIND_UNSUPPORTED);
-        else if (!allowed(expected, token))
+        if (!allowed(expected, token) &&
+            !(is_later(name) && err.kind == OCR_KIND_UNSUPPORTED))
             fail_msg("%s: %s (%s), expected %s", name, token, err.text,
                      expected);
     }
@@ -198,7 +202,7 @@ static void test_every_row_of_the_manifest(void **state)
         rows++;
     }
     fclose(f);
-    assert_int_equal(rows, 126);
+    assert_int_equal(rows, 131);
 }
 
 /* Without the Adobe marker CMYK may be meant either way; with it, it may not,
@@ -406,8 +410,10 @@ static void test_changed_bytes_do_no_harm(void **state)
                                         "png-exif-orientation-6.png",
                                         "png-rgba16.png",
                                         "jpeg-arithmetic.jpg"};
-    const struct ocr_image_limits limits = {1000000, 50, false};
-    const struct ocr_image_limits partial = {1000000, 50, true};
+    const struct ocr_image_limits limits = {
+        .pixels = 1000000, .scans = 50, .partial = false};
+    const struct ocr_image_limits partial = {
+        .pixels = 1000000, .scans = 50, .partial = true};
     uint32_t seed = 1;
 
     (void)state;
@@ -659,23 +665,24 @@ static void test_type_by_content(void **state)
     check_head("\xff\xd8\xff", 3, OCR_KIND_NONE, "");
     check_head("\xff\xd8", 2, OCR_KIND_TRUNCATED, "ends");
     check_head("\xff\xd8\x00", 3, OCR_KIND_NOT_IMAGE, "");
-    check_head("GIF89a", 6, OCR_KIND_UNSUPPORTED, "GIF");
-    check_head("II*\0", 4, OCR_KIND_UNSUPPORTED, "TIFF");
-    check_head("MM\0+", 4, OCR_KIND_UNSUPPORTED, "TIFF");
-    check_head("RIFF....WEBP", 12, OCR_KIND_UNSUPPORTED, "WebP");
+    check_head("GIF89a", 6, OCR_KIND_NONE, "");
+    check_head("II*\0", 4, OCR_KIND_NONE, "");
+    check_head("MM\0+", 4, OCR_KIND_NONE, "");
+    check_head("RIFF....WEBP", 12, OCR_KIND_NONE, "");
     check_head("RIFF....WAVE", 12, OCR_KIND_NOT_IMAGE, "");
-    check_head("%PDF-1.7", 8, OCR_KIND_UNSUPPORTED, "PDF");
+    check_head("%PDF-1.7", 8, OCR_KIND_NONE, "");
     check_head("\0\0\0\x18"
                "ftypheic",
-               12, OCR_KIND_UNSUPPORTED, "HEIC");
+               12, OCR_KIND_NONE, "");
     check_head("\0\0\0\x18"
                "ftypavif",
-               12, OCR_KIND_UNSUPPORTED, "AVIF");
+               12, OCR_KIND_NONE, "");
     check_head("\0\0\0\x18"
                "ftypmp42",
                12, OCR_KIND_NOT_IMAGE, "");
-    check_head("BM\x3a\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0", 18,
-               OCR_KIND_UNSUPPORTED, "BMP");
+    check_head("BM\x3a\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0", 18, OCR_KIND_NONE,
+               "");
+    check_head("8BPS\0\1", 6, OCR_KIND_UNSUPPORTED, "PSD");
     check_head("BMW drivers are told", 20, OCR_KIND_NOT_IMAGE, "text");
     check_head("<?xml?><svg xmlns=''/>", 22, OCR_KIND_UNSUPPORTED, "SVG");
     check_head("caf\xe9 cr\xc3\xa8me\n", 12, OCR_KIND_NOT_IMAGE, "text");
@@ -706,6 +713,7 @@ int main(void)
         cmocka_unit_test(test_type_by_content),
     };
 
+    use_formats();
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
