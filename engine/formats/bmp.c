@@ -81,10 +81,11 @@ static int put(PIX *pix, struct ocr_image *out,
     const l_uint32 *words = pixGetData(pix);
     uint8_t *row = malloc((size_t)width * 3);
     struct ocr_canvas canvas;
-    int rc = row ? ocr_canvas_init(&canvas, out, width, height, 3, 1, limits,
-                                   alloc, err)
-                 : ocr_err_set(err, -ENOMEM, "no memory for a row");
+    int rc;
 
+    if (!row)
+        return ocr_err_set(err, -ENOMEM, "no memory for a row");
+    rc = ocr_canvas_init(&canvas, out, width, height, 3, 1, limits, alloc, err);
     for (uint32_t y = 0; rc == 0 && y < height; y++) {
         to_rgb(words + (size_t)y * (size_t)pixGetWpl(pix), row, width);
         ocr_canvas_put(&canvas, 0, 1, y, row, width);
