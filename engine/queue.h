@@ -50,6 +50,7 @@ struct ocr_engine_config {
                                program, then in ../libexec/ocrfs */
     const char *runtime;    /* folder for sockets; NULL: the user's */
     unsigned idle_s;        /* engine_idle */
+    unsigned gpu_idle_s;    /* gpu_idle: of one on a GPU, if that is less */
     unsigned jobs;          /* -o jobs=N, 0: what the engine offers */
 };
 

@@ -219,6 +219,7 @@ static int open_queue(struct doctor *d, struct ocr_queue **out,
         .model = o->model,
         .runtime = *o->runtime ? o->runtime : NULL,
         .idle_s = o->engine_idle_s,
+        .gpu_idle_s = o->gpu_idle_s,
     };
     int rc;
 

@@ -591,6 +591,7 @@ static int open_queue(struct reader *r, struct ocr_err *err)
         .settings = r->settings.data,
         .runtime = *o->runtime ? o->runtime : NULL,
         .idle_s = o->engine_idle_s,
+        .gpu_idle_s = o->gpu_idle_s,
         .jobs = o->jobs,
     };
     const struct ocr_queue_hooks hooks = {

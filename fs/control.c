@@ -170,6 +170,19 @@ static void median_text(const struct figures *f, char *out, size_t size)
 
 /* ---- for people ------------------------------------------------------ */
 
+/* Of several. */
+static void people_one_engine(const struct ocr_engine_stats *e,
+                              struct ocr_buf *out)
+{
+    char text[512];
+
+    escape(text, sizeof text, e->device);
+    ocr_buf_printf(out, "  on %-7s %s, pid %lld, %u being read", text,
+                   engine_states[e->state], (long long)e->pid, e->running);
+    escape(text, sizeof text, e->trouble);
+    ocr_buf_printf(out, "%s%s\n", *text ? ": " : "", text);
+}
+
 static void people_engine(const struct figures *f, struct ocr_buf *out)
 {
     const struct ocr_queue_stats *q = &f->queue;
@@ -191,8 +204,10 @@ static void people_engine(const struct figures *f, struct ocr_buf *out)
     if (*text)
         ocr_buf_printf(out, ": %s", text);
     ocr_buf_putc(out, '\n');
+    for (unsigned i = 0; q->engines > 1 && i < q->engines; i++)
+        people_one_engine(&q->engine[i], out);
     escape(text, sizeof text, q->trouble);
-    if (*text)
+    if (*text && q->engines == 1)
         ocr_buf_printf(out, "trouble     %s\n", text);
     if (q->engine_deaths)
         ocr_buf_printf(out, "restarts    %llu (%llu ended unexpectedly)\n",
@@ -339,17 +354,35 @@ static json_t *json_text(const char *text)
     return json_string(escaped);
 }
 
+static json_t *json_engines(const struct ocr_queue_stats *q)
+{
+    json_t *all = json_array();
+
+    for (unsigned i = 0; i < q->engines; i++) {
+        const struct ocr_engine_stats *e = &q->engine[i];
+
+        json_array_append_new(
+            all, json_pack("{s:s, s:I, s:i, s:i, s:o, s:o}", "state",
+                           engine_states[e->state], "pid", (json_int_t)e->pid,
+                           "capacity", (int)e->capacity, "running",
+                           (int)e->running, "device", json_text(e->device),
+                           "trouble", json_text(e->trouble)));
+    }
+    return all;
+}
+
 static json_t *json_engine(const struct figures *f)
 {
     const struct ocr_queue_stats *q = &f->queue;
 
     return json_pack(
-        "{s:s, s:I, s:i, s:o, s:o, s:o, s:o, s:o, s:I, s:I}", "state",
+        "{s:s, s:I, s:i, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:o}", "state",
         engine_states[q->state], "pid", (json_int_t)q->pid, "capacity",
         (int)q->capacity, "device", json_text(q->device), "version",
         json_text(q->version), "details", json_text(q->details), "fingerprint",
         json_text(q->fingerprint), "trouble", json_text(q->trouble), "starts",
-        (json_int_t)q->engine_starts, "deaths", (json_int_t)q->engine_deaths);
+        (json_int_t)q->engine_starts, "deaths", (json_int_t)q->engine_deaths,
+        "engines", json_engines(q));
 }
 
 static json_t *json_queue(const struct figures *f)

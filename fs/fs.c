@@ -123,6 +123,7 @@ static int open_queue(struct ocr_fs *fs, struct ocr_err *err)
         .settings = fs->settings.data ? fs->settings.data : "",
         .runtime = *o->runtime ? o->runtime : NULL,
         .idle_s = o->engine_idle_s,
+        .gpu_idle_s = o->gpu_idle_s,
         .jobs = o->jobs,
     };
     const struct ocr_queue_hooks hooks = {

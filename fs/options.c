@@ -70,7 +70,8 @@ static const struct option table[] = {
     {"lang", TEXT, AT(lang), "eng", MAKING, NULL, "LIST",
      "languages of the texts: eng, deu+eng", check_lang},
     {"device", TEXT, AT(device), "auto", MAKING, NULL, "NAME",
-     "where the recogniser runs: auto, cpu, cuda:0", check_device},
+     "where the recogniser runs: auto, cpu, cuda:0, or several GPUs: cuda:0,1",
+     check_device},
     {"model", FOLDER, AT(model), "", MAKING, NULL, "DIR",
      "folder of a model for lighton (else it is looked for)", NULL},
     {"gpu_memory", BYTES, AT(gpu_memory), "0", MAKING, NULL, "SIZE",
@@ -99,6 +100,9 @@ static const struct option table[] = {
      NULL, "refuse to mount without an engine", NULL},
     {"engine_idle", COUNT, AT(engine_idle_s), "600", MAKING, NULL, "SECONDS",
      "the engine ends after so long without work", NULL},
+    {"gpu_idle", COUNT, AT(gpu_idle_s), "300", MAKING, NULL, "SECONDS",
+     "the same for one that holds a GPU, so that others may have its memory",
+     NULL},
     {"jobs", COUNT, AT(jobs), "0", TEXTS, NULL, "N",
      "pages in the engine at most (0: as many as it offers)", NULL},
     {"prefetch", TEXT, AT(prefetch), "auto", OCR_FOR_MOUNT, NULL, "N",
@@ -257,17 +261,38 @@ static int check_lang(const char *text, struct ocr_err *err)
         err, -EINVAL, "'%s' is no list of languages (like eng, deu+eng)", text);
 }
 
+/* "0" or "0,1,3", none of them twice. */
+static bool are_numbers(const char *text)
+{
+    enum {
+        GPUS = 16
+    };
+    unsigned long seen[GPUS];
+    size_t count = 0;
+
+    for (char *end;; text = end + 1) {
+        const unsigned long n = strtoul(text, &end, 10);
+
+        if (*text < '0' || *text > '9' || count == GPUS)
+            return false;
+        for (size_t i = 0; i < count; i++)
+            if (seen[i] == n)
+                return false;
+        seen[count++] = n;
+        if (*end != ',')
+            return !*end;
+    }
+}
+
 static int check_device(const char *text, struct ocr_err *err)
 {
-    const char *number = text + 5;
-
     if (!strcmp(text, "auto") || !strcmp(text, "cpu") || !strcmp(text, "cuda"))
         return 0;
-    if (!strncmp(text, "cuda:", 5) && *number &&
-        !number[strspn(number, "0123456789")])
+    if (!strncmp(text, "cuda:", 5) && are_numbers(text + 5))
         return 0;
     return ocr_err_set(err, -EINVAL,
-                       "'%s' is no device (auto, cpu, cuda, cuda:0)", text);
+                       "'%s' is no device (auto, cpu, cuda, cuda:0, cuda:0,1)",
+                       text);
 }
 
 static int check_suffix(const char *text, struct ocr_err *err)
@@ -575,6 +600,15 @@ static int hint_at_plus(const char *word, int rc, struct ocr_err *err)
                        word);
 }
 
+/* The comma in "device=cuda:0,1" parts no options. */
+static bool is_of_device(const char *word, size_t n, const char *behind)
+{
+    static const char start[] = "device=cuda:";
+
+    return n > sizeof start - 1 && !memcmp(word, start, sizeof start - 1) &&
+           *behind >= '0' && *behind <= '9';
+}
+
 int ocr_options_apply_list(struct ocr_options *o, const char *list,
                            struct ocr_err *err)
 {
@@ -586,7 +620,7 @@ int ocr_options_apply_list(struct ocr_options *o, const char *list,
     if (!word)
         return ocr_err_set(err, -ENOMEM, "out of memory");
     for (const char *at = list; rc == 0; at++) {
-        if (*at && *at != ',') {
+        if (*at && (*at != ',' || is_of_device(word, n, at + 1))) {
             if (*at == '\\' && at[1])
                 at++;
             word[n++] = *at;

@@ -39,7 +39,7 @@ struct ocr_options {
     /* Recogniser */
     char *engine;     /* auto, lighton, tesseract, null[:ARGS], later http */
     char *lang;       /* "eng", "eng+deu" */
-    char *device;     /* auto, cpu, cuda:0 */
+    char *device;     /* auto, cpu, cuda:0, cuda:0,1 */
     char *model;      /* folder of a model; "" after ocr_options_settle: none */
     bool model_found; /* by settle; false: named, or none */
     char *tables;     /* pipe, html */
@@ -50,6 +50,7 @@ struct ocr_options {
     double temperature, top_p, repetition_penalty;
     bool engine_required;
     unsigned engine_idle_s; /* 600 */
+    unsigned gpu_idle_s;    /* 300 */
     unsigned jobs;          /* pages in the engine at most; 0: its capacity */
     bool partial;           /* serve what a truncated image has, uncached */
 

@@ -292,7 +292,7 @@ static int spawn(const char *program, char **argv, int listener, int log,
 static int start_engine(const struct ocr_engine_config *config,
                         const struct place *at, struct ocr_err *err)
 {
-    char program[PATH_MAX], idle[16];
+    char program[PATH_MAX], idle[16], gpu_idle[16];
     const char *argv[] = {"ocrfs-engine",
                           "--recogniser",
                           config->recogniser,
@@ -302,6 +302,8 @@ static int start_engine(const struct ocr_engine_config *config,
                           config->model,
                           "--idle",
                           idle,
+                          "--gpu-idle",
+                          gpu_idle,
                           "--runtime",
                           at->folder,
                           "--name",
@@ -318,6 +320,7 @@ static int start_engine(const struct ocr_engine_config *config,
         return listener;
     log = open_log(at);
     snprintf(idle, sizeof idle, "%u", config->idle_s);
+    snprintf(gpu_idle, sizeof gpu_idle, "%u", config->gpu_idle_s);
     memcpy(args, argv, sizeof args); /* posix_spawn does not write to them */
     rc = spawn(program, args, listener, log, err);
     ocr_close(log);

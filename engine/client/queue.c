@@ -707,6 +707,9 @@ static void add_engines(struct ocr_queue *q, struct ocr_queue_stats *out)
         const size_t len = strlen(out->device);
 
         out->engine[i] = e->stats;
+        if (!e->stats.device[0])
+            memcpy(out->engine[i].device, e->device_name,
+                   sizeof e->device_name);
         out->engine[i].running = e->running.count;
         out->running += e->running.count;
         out->capacity += e->stats.capacity;

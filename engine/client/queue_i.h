@@ -137,7 +137,7 @@ void queue_fail_waiting(struct ocr_queue *q, enum ocr_kind kind,
 /* Ends the jobs in `ended`. */
 void queue_report_ended(struct ocr_queue *q);
 
-/* Takes what the engine said, and its death (link.c). */
+/* Takes what an engine said, and its death (link.c). */
 void queue_receive(struct ocr_queue *q, struct engine *e);
 
 /* life.c, all with the lock held, by the queue's thread: */

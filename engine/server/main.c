@@ -24,6 +24,7 @@
 static const char usage[] =
     "ocrfs-engine is started by ocrfs when a page is to be read.\n"
     "  --recogniser NAME[:ARGS]  --device NAME  --model DIR  --idle SECONDS\n"
+    "  --gpu-idle SECONDS             the same where it holds a GPU\n"
     "  --runtime DIR  --name NAME     where its socket is; descriptor 3 "
     "listens\n"
     "  --decode-helper[=KIND]         decode images for an engine\n"
@@ -39,6 +40,7 @@ enum {
     OPTION_DEVICE,
     OPTION_MODEL,
     OPTION_IDLE,
+    OPTION_GPU_IDLE,
     OPTION_RUNTIME,
     OPTION_NAME,
     OPTION_HELPER,
@@ -54,6 +56,7 @@ static const struct option options[] = {
     {"device", required_argument, NULL, OPTION_DEVICE},
     {"model", required_argument, NULL, OPTION_MODEL},
     {"idle", required_argument, NULL, OPTION_IDLE},
+    {"gpu-idle", required_argument, NULL, OPTION_GPU_IDLE},
     {"runtime", required_argument, NULL, OPTION_RUNTIME},
     {"name", required_argument, NULL, OPTION_NAME},
     {"decode-helper", optional_argument, NULL, OPTION_HELPER},
@@ -133,6 +136,9 @@ static int take_option(struct arguments *a, int option)
         return -1;
     case OPTION_IDLE:
         a->server->idle_s = (unsigned)strtoul(optarg, NULL, 10);
+        return -1;
+    case OPTION_GPU_IDLE:
+        a->server->gpu_idle_s = (unsigned)strtoul(optarg, NULL, 10);
         return -1;
     case OPTION_RUNTIME:
         a->server->runtime = optarg;
@@ -232,6 +238,7 @@ int main(int argc, char **argv)
         .config = {.arguments = "", .device = "auto", .model = ""},
         .listener = OCR_ENGINE_LISTEN_FD,
         .idle_s = 600,
+        .gpu_idle_s = 300,
         .runtime = "",
         .name = ""};
     struct arguments a = {"", &s};

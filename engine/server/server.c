@@ -168,10 +168,16 @@ static void finish_loading(struct server *s)
         ocr_err_set(&s->load_error, -ENOMEM, "cannot start a thread");
         s->load = LOAD_FAILED;
     }
-    if (s->load == LOAD_DONE)
+    if (s->load == LOAD_DONE) {
         s->capacity = s->ops->capacity(s->recogniser);
-    else
+        /* The process goes, since what CUDA itself holds of a GPU does not go
+         * before. */
+        if (!strncmp(s->ops->device(s->recogniser), "cuda", 4) &&
+            s->gpu_idle_s < s->idle_s)
+            s->idle_s = s->gpu_idle_s;
+    } else {
         ocr_error("%s", s->load_error.text);
+    }
     for (struct client *c = s->clients; c; c = c->next)
         client_greet(s, c);
 }

@@ -107,7 +107,7 @@ struct server {
     uint64_t next_id, next_turn;
     unsigned decoding, decoded, reading; /* pages by state */
     int64_t idle_since_ms, beat_ms;
-    unsigned idle_s;
+    unsigned idle_s, gpu_idle_s;
     const char *runtime, *name; /* the folder and the name of the socket */
 
     ino_t socket_ino; /* of the socket's name, to know it as ours */

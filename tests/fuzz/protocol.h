@@ -12,7 +12,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/pidfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -163,16 +162,6 @@ static inline void fuzz_ready(void *arg, const char *fingerprint,
     must(fingerprint && device && version);
 }
 
-/* In the place of the C library's: an engine whose device is lost is killed,
- * and here any number may be named as its process. */
-int pidfd_open(pid_t pid, unsigned flags)
-{
-    (void)pid;
-    (void)flags;
-    errno = ESRCH;
-    return -1;
-}
-
 /* A job in the engine, with one who waits. */
 static inline void fuzz_job(struct engine *e, struct fuzz_waiter *w,
                             unsigned number)
@@ -181,6 +170,7 @@ static inline void fuzz_job(struct engine *e, struct fuzz_waiter *w,
 
     must(job);
     job->document = number;
+    job->engine = e;
     job->label = strdup("a");
     job->content.fd = -1;
     job->waiters = &w->waiter;
@@ -204,8 +194,7 @@ static inline int fuzz_client(const uint8_t *data, size_t size)
     int ends[2], rounds = 0;
 
     must(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
-    e->sock = ends[0];
-    e->pidfd = -1;
+    *e = (struct engine){.sock = ends[0], .pidfd = -1};
     e->stats.state =
         fuzz_byte(&in) % 2 ? OCR_ENGINE_READY : OCR_ENGINE_STARTING;
     pthread_mutex_lock(&q.lock);

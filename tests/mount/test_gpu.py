@@ -178,6 +178,67 @@ def a_fault_of_the_card_is_remembered_against_no_page():
             equal(run("cat", m.text(name)), texts[name], "text of " + name)
 
 
+def ticks(pid):
+    fields = read_file("/proc/%d/stat" % pid).rsplit(b")", 1)[1].split()
+    return int(fields[11]) + int(fields[12])
+
+
+@test(limit=60)
+def an_idle_gpu_is_given_back():
+    texts = truth()
+    with Gpu("gpu_idle=2", "prefetch=off") as m:
+        names = add_pages(m)
+        for name in names[:2]:
+            equal(run("cat", m.text(name)), texts[name], "text of " + name)
+            pid = m.status()["engine"]["pid"]
+            before = ticks(pid)
+            time.sleep(1)
+            with contextlib.suppress(OSError):
+                used = ticks(pid) - before
+                check(used <= 2, "%d ticks without a page" % used)
+            wait_for(lambda: m.status()["engine"]["state"] == "none", "its end", 20)
+            wait_for(lambda: state_of(pid) in ("", "Z"), "the end of the process", 20)
+        equal(m.status()["engine"]["deaths"], 0, "deaths")
+
+
+@test(limit=90)
+def two_gpus_share_the_pages():
+    texts = truth()
+    m = Gpu(device="cuda:0,1", allow=DEATH)
+    m.tell(slots=2, slow=2000)
+    with m:
+        names = []
+        for i in range(4):  # the same pictures, with something behind them
+            for name in add_pages(m):
+                names.append("%d-%s" % (i, name))
+                m.add(names[-1], data=read_file(m.source + "/" + name) + bytes(i + 1))
+        readers = Readers(m, names)
+
+        def both():
+            engines = m.status()["engine"]["engines"]
+            return all(e["state"] == "ready" and e["running"] for e in engines) and engines
+        engines = wait_for(both, "both to have pages", 30)
+        equal([e["device"] for e in engines], ["cuda:0", "cuda:1"], "devices")
+        equal(len({e["pid"] for e in engines}), 2, "engines")
+        os.kill(engines[0]["pid"], signal.SIGKILL)
+        readers.join(60)
+        right([(n.split("-", 1)[1], *rest) for n, *rest in readers.results()], texts)
+        people = read_file(os.path.join(m.path, ".ocrfs/status")).decode()
+        check(re.search("^  on cuda:1 .* ready", people, re.M), people)
+
+
+@test(limit=60)
+def one_gpu_of_two_reads_alone():
+    texts = truth()
+    with Gpu(device="cuda:7,0", allow=["no engine on cuda:7"]) as m:
+        names = add_pages(m)
+        readers = Readers(m, names)
+        readers.join(50)
+        right(readers.results(), texts)
+        trouble = [e["trouble"] for e in m.status()["engine"]["engines"]]
+        check("there is no GPU with this number" in trouble[0] and not trouble[1], trouble)
+
+
 @test(limit=90)
 def a_gpu_that_is_gone_is_not_replaced_by_the_processor():
     texts = truth()

@@ -190,6 +190,13 @@ static void wrong_values_are_named(void **state)
     refuses("cache=/a\nb", "control character");
     refuses("cache_size=10X", "is no size");
     refuses("device=gpu", "is no device");
+    refuses("device=cuda:", "is no device");
+    refuses("device=cuda:0,0", "is no device");
+    refuses("device=cuda:0,1x", "is no device");
+    refuses("device=cpu,1", "unknown option '1'");
+    accepts("device=cuda:0,12,3,engine_idle=7");
+    assert_string_equal(o.device, "cuda:0,12,3");
+    assert_int_equal(o.engine_idle_s, 7);
     assert_string_equal(o.lang, "eng");
 }
 
