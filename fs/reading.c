@@ -15,6 +15,7 @@ enum {
     QUIET_MS = 500,
     QUIET_AGE_MS = 2000,
     QUIET_MOST_MS = 3000,
+    CLOSE_POLL_MS = 20, /* for a close that a watch will tell of */
 };
 
 /* How soon to look again at an image that readahead is loading. */
@@ -357,18 +358,25 @@ static bool is_young(const struct object *o)
     return age_ms >= 0 && age_ms < QUIET_AGE_MS && o->st.st_nlink != 0;
 }
 
+/* In a watched folder the writer's close is heard, and until then two seconds
+ * of quiet count, not half of one. */
 static bool still_written(struct reading *r, const struct object *o)
 {
     const struct stamp stamp = stamp_of(&o->st);
     const int64_t now = ocr_now_ms();
+    enum writing writing;
 
     if (!is_young(o) || now - r->begun_ms >= QUIET_MOST_MS)
+        return false;
+    writing = watch_writing(r->fs, r->node);
+    if (writing == WRITING_CLOSED)
         return false;
     if (!r->seen_ms || !stamp_equal(&r->seen, &stamp)) {
         r->seen = stamp;
         r->seen_ms = now;
     }
-    r->task.due_ms = r->seen_ms + QUIET_MS;
+    r->task.due_ms =
+        writing == WRITING_OPEN ? now + CLOSE_POLL_MS : r->seen_ms + QUIET_MS;
     if (r->task.due_ms > r->begun_ms + QUIET_MOST_MS)
         r->task.due_ms = r->begun_ms + QUIET_MOST_MS;
     return now < r->task.due_ms;
@@ -631,7 +639,8 @@ static bool load_ahead(struct ocr_fs *fs, struct node *n,
 
     if (fd < 0)
         return false;
-    joined = !node_check_version(&fs->nodes, n, &o) && !is_young(&o) &&
+    joined = !node_check_version(&fs->nodes, n, &o) &&
+             (!is_young(&o) || watch_writing(fs, n) == WRITING_CLOSED) &&
              join_ahead(fs, n, fd, &o, waiter);
     close(fd);
     return joined;
