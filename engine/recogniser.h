@@ -1,13 +1,14 @@
 /* engine/recogniser.h - what turns a page of pixels into Markdown.
  *
- * One table of functions for all: `null` (for tests), `tesseract` (a plugin),
- * later `lighton` and `http`. The engine decodes, checks for blank pages,
+ * One table of functions for all: `null` (for tests), `tesseract` and `http`
+ * (plugins), `lighton`. The engine decodes, checks for blank pages,
  * submits, takes results, and finishes the text (engine/finish.h); a
  * recogniser only reads pixels.
  *
  * Layer:   engine. A plugin links nothing of the engine but engine/base.
- * Threads: open, submit, cancel, capacity, close on the engine's main thread;
- *          next on one thread of its own. submit and cancel never block.
+ * Threads: open, submit, cancel, urge, capacity, close on the engine's main
+ *          thread; next on one thread of its own. submit, cancel and urge
+ *          never block.
  * Errors:  a page that fails gives a result with a kind; a recogniser that
  *          is lost for good says so by `lost`, which ends the process (the
  *          client starts a new one). */
@@ -22,7 +23,7 @@
 #include <stdint.h>
 
 enum {
-    OCR_RECOGNISER_ABI = 3
+    OCR_RECOGNISER_ABI = 4
 };
 
 struct ocr_recogniser; /* opaque, the implementation's */
@@ -42,7 +43,10 @@ struct ocr_loss {
 struct ocr_recogniser_config {
     const char *arguments; /* behind the colon of null:200ms, else "" */
     const char *device;    /* "auto", "cpu", "cuda:0" */
-    const char *model;     /* folder of a model, "" if none */
+    const char *model;     /* folder or name of a model, "" if none */
+    /* What OPENAI_API_KEY held, "" if nothing: the environment of the engine
+     * and its helpers has it no longer. Valid while open runs. */
+    const char *api_key;
     void *arg;             /* of the two below, which may be NULL */
     /* It reads no more: its pages get no results, the process must end. Called
      * once, from a thread of its own. */
@@ -72,6 +76,9 @@ struct ocr_beat {
 
 struct ocr_recognised {
     uint64_t id;
+    /* No result yet: the pixels of this page are needed no more, and the
+     * engine frees them. Nothing else is set. */
+    bool pixels_done;
     enum ocr_kind kind; /* OCR_KIND_NONE: text is set */
     unsigned flags;     /* OCR_TEXT_* of engine/protocol.h: cut, loop */
     char *text;         /* Markdown, malloc'd, the taker frees; else NULL */
@@ -111,7 +118,8 @@ struct ocr_recogniser_ops {
                        char *out, size_t size, struct ocr_err *err);
 
     /* Takes a page. The pixels stay valid and unchanged until the result of
-     * this id was returned by next. -EAGAIN above capacity. */
+     * this id, or pixels_done, was returned by next. -EAGAIN above capacity, or
+     * until next has returned something: it is asked again then. */
     int (*submit)(struct ocr_recogniser *r, const struct ocr_page *page,
                   struct ocr_err *err);
 

@@ -204,6 +204,18 @@ static bool enough_descriptors(struct ocr_err *err)
     return false;
 }
 
+/* Only the recogniser gets the key: not the helpers that decode, who inherit
+ * the environment. */
+static const char *take_api_key(void)
+{
+    static const char name[] = "OPENAI_API_KEY";
+    const char *value = getenv(name);
+    char *key = strdup(value ? value : "");
+
+    unsetenv(name);
+    return key ? key : "";
+}
+
 /* The starter waits for its child only: the engine lives on without it. */
 static bool go_to_background(void)
 {
@@ -252,6 +264,7 @@ int main(int argc, char **argv)
             return status;
     }
     ocr_log_init("ocrfs-engine", OCR_LOG_INFO);
+    s.config.api_key = take_api_key();
     if (!check_socket(&s)) {
         fputs(usage, stderr);
         return 2;

@@ -68,6 +68,10 @@ static void set_state(struct server *s, struct page *p, enum page_state state)
         (*from)--;
     if (to)
         (*to)++;
+    if (p->state == PAGE_DECODED)
+        s->ahead_bytes -= ocr_image_bytes(&p->image);
+    if (state == PAGE_DECODED)
+        s->ahead_bytes += ocr_image_bytes(&p->image);
     p->state = state;
     crash_count(s->decoding + s->reading); /* NOLINT: s is never NULL */
 }
@@ -383,7 +387,9 @@ void page_recognised(struct server *s, struct ocr_recognised *text)
 
     if (!p)
         return;
-    if (text->kind)
+    if (text->pixels_done)
+        ocr_decoded_release(&p->image);
+    else if (text->kind)
         answer_error(s, p, text->kind, text->sentence);
     else if (wants_pixels(p))
         answer_text(s, p, text->text, text->len, text->flags);
@@ -470,16 +476,19 @@ static bool start_reading(struct server *s, struct page *p)
 
     set_state(s, p, PAGE_READING);
     start_clock(p);
-    tell_progress(p, OCR_STAGE_READING);
     rc = s->ops->submit(s->recogniser, &page, &err);
     if (rc == -EAGAIN) {
         set_state(s, p, PAGE_DECODED);
         return false;
     }
+    tell_progress(p, OCR_STAGE_READING);
     if (rc)
         answer_error(s, p, err.kind ? err.kind : OCR_KIND_FAILED, err.text);
     return true;
 }
+
+/* Pixels that wait for the recogniser: many A4 pages, a few of the largest. */
+#define AHEAD_BYTES_MAX ((uint64_t)1 << 30)
 
 /* A page that somebody waits for finds a place to be decoded in; and one to be
  * read in, where one is a small part of all. */
@@ -487,7 +496,8 @@ static bool may_decode(const struct server *s, const struct page *p)
 {
     const bool urgent = p->priority == OCR_PRIORITY_INTERACTIVE;
 
-    return s->decoding + s->decoded < s->capacity + urgent && may_start(s, p);
+    return s->decoding + s->decoded < s->capacity + urgent &&
+           (urgent || s->ahead_bytes < AHEAD_BYTES_MAX) && may_start(s, p);
 }
 
 static bool may_read(const struct server *s, const struct page *p)
