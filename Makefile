@@ -42,6 +42,7 @@ MODEL_PKGS := jansson libxxhash libutf8proc
 MODEL   := $(call have,$(MODEL_PKGS))
 # Without it decode helpers have no filter of system calls.
 SECCOMP := $(call have,libseccomp)
+HTTP_PKGS := libcurl jansson libpng
 # Plugins for formats beyond PNG and JPEG, each with a library of its own: those
 # whose library is there. giflib has no file for pkg-config.
 FORMAT_PKGS_tiff := libtiff-4
@@ -72,6 +73,8 @@ SERVER  := $(SHARED) $(wildcard engine/image/*.c engine/finish/*.c engine/gpu/*.
 FORMAT_BASE := $(BASE) engine/image/canvas.c engine/image/exif.c
 FORMAT_SO := $(FORMATS:%=$(OUT)/ocrfs-%.so)
 PLUGIN  := $(BASE) $(wildcard engine/tesseract/*.c)
+HTTP    := $(BASE) $(wildcard engine/http/*.c) engine/image/encode.c engine/image/resize.c \
+           engine/finish/repeat.c
 FS      := $(wildcard fs/*.c)
 GPU     := $(if $(and $(call yes,$(CUDA)),$(if $(SAN),,1)),$(BASE) $(wildcard kernels/*.c kernels/cuda/*.c kernels/cuda/*.cu))
 UNIT    := $(patsubst %.c,$(OUT)/%,$(wildcard tests/unit/test_*.c))
@@ -81,7 +84,8 @@ MOUNT   := $(wildcard tests/mount/test_*.py)
 VERSIONED := $(call obj,$(shell grep -rlw OCR_VERSION --include='*.c' $(SOURCES)))
 # Everything but the two main()s, for the unit tests.
 TESTED  := $(sort $(filter-out fs/main.c engine/server/main.c, \
-             $(CLIENT) $(SERVER) $(FS) $(wildcard engine/tesseract/*.c) $(FORMATS:%=engine/formats/%.c) kernels/cuda/plan.c))
+             $(CLIENT) $(SERVER) $(FS) $(wildcard engine/tesseract/*.c) $(FORMATS:%=engine/formats/%.c) kernels/cuda/plan.c \
+             $(if $(call have,$(HTTP_PKGS)),$(filter-out %/plugin.c,$(HTTP)))))
 
 XXH_LIBS  := $(if $(XXHASH),$(call pkg,--libs libxxhash))
 MODEL_LIBS := $(if $(MODEL),$(call pkg,--libs $(MODEL_PKGS)))
@@ -92,6 +96,7 @@ FS_PKGS   := fuse3 sqlite3 jansson libxxhash
 TESS_PKGS := tesseract lept
 
 all: engine $(OUT)/ocrfs $(if $(call have,$(TESS_PKGS)),$(OUT)/ocrfs-tesseract.so,no-tesseract) \
+    $(if $(call have,$(HTTP_PKGS)),$(OUT)/ocrfs-http.so,no-http) \
     $(FORMAT_SO) $(if $(GPU),$(OUT)/ocrfs-cuda.so) ## build everything
 engine: $(OUT)/ocrfs-engine ## build the engine alone: needs a compiler, libpng, libjpeg
 
@@ -100,6 +105,8 @@ need-%:
 	@pkg-config --exists '$*' 2>/dev/null || { echo "missing library: $* (run 'make deps')" >&2; exit 1; }
 no-tesseract:
 	@echo "  note: no libtesseract found, building without it (run 'make deps')"
+no-http:
+	@echo "  note: no libcurl found, building without the recogniser http (run 'make deps')"
 
 $(call obj,$(FS) $(wildcard cache/*.c)): | $(addprefix need-,$(FS_PKGS))
 $(OUT)/ocrfs: $(call obj,$(FS) $(CLIENT))
@@ -114,6 +121,9 @@ $(OUT)/ocrfs-tesseract.so: $(call obj,$(PLUGIN))
 $(FORMAT_SO): $(OUT)/ocrfs-%.so: $(OUT)/engine/formats/%.c.o $(call obj,$(FORMAT_BASE))
 	@echo "  LD    $@"
 	$Q$(CC) $(ALL_SO) $^ $(if $(FORMAT_PKGS_$*),$(call pkg,--libs $(FORMAT_PKGS_$*)),-l$*) -lm $(LDLIBS) -o $@
+$(OUT)/ocrfs-http.so: $(call obj,$(HTTP))
+	@echo "  LD    $@"
+	$Q$(CC) $(ALL_SO) $^ $(call pkg,--libs $(HTTP_PKGS)) -lz -lm $(LDLIBS) -o $@
 # Its only symbol is the one that is looked up; nothing of CUDA is needed to
 # load it.
 $(OUT)/ocrfs-cuda.so: $(call obj,$(GPU))
@@ -125,7 +135,8 @@ $(OUT)/tested.a: $(call obj,$(TESTED))
 	$Q$(RM) $@ && $(AR) rcs $@ $^
 $(UNIT): $(OUT)/%: $(OUT)/%.c.o $(OUT)/tested.a
 	@echo "  LD    $@"
-	$Q$(CC) $(ALL_LD) $(filter %.o,$^) $(filter %.a,$^) $(call pkg,--libs cmocka $(FS_PKGS) $(TESS_PKGS) $(MODEL_PKGS)) $(IMG_LIBS) $(FORMAT_LIBS) $(SECCOMP_LIBS) -ldl -lm -o $@
+	$Q$(CC) $(ALL_LD) $(filter %.o,$^) $(filter %.a,$^) $(call pkg,--libs cmocka $(FS_PKGS) $(TESS_PKGS) $(MODEL_PKGS)) $(IMG_LIBS) $(FORMAT_LIBS) $(SECCOMP_LIBS) \
+	    $(call pkg,--libs libcurl) -ldl -lm -o $@
 # A GPU that is played, as the engine would find one: tests/plugin/played.h.
 PLAYED := $(OUT)/tests/plugin/ocrfs-cuda.so $(OUT)/tests/plugin/libcuda.so.1
 $(OUT)/tests/plugin/ocrfs-cuda.so: $(call obj,tests/plugin/played.c kernels/cuda/plan.c $(KERNELS) $(BASE))
@@ -256,11 +267,14 @@ ARROWS := fs:engine fs:engine/client fs:cache engine/client:engine \
     engine/formats:engine/image \
     engine/lighton:engine engine/lighton:engine/image/resize.h engine/lighton:engine/model \
     engine/lighton:kernels engine/lighton:engine/gpu/gpu.h engine/model:kernels kernels/cpu:kernels \
-    engine/gpu:kernels engine/server:engine/gpu/gpu.h kernels/cuda:kernels
+    engine/gpu:kernels engine/server:engine/gpu/gpu.h kernels/cuda:kernels \
+    engine/http:engine/recogniser.h engine/http:engine/image/image.h engine/http:engine/image/resize.h \
+    engine/http:engine/image/encode.h     engine/http:engine/finish.h engine/http:engine/protocol.h
 # folder:prefix of system headers that are its own.
 OWNERS := fs:fuse cache:sqlite3 engine/image:png engine/image:jpeglib engine/model:utf8proc \
     engine/formats:tiffio engine/formats:webp engine/formats:gif_lib engine/formats:libheif engine/formats:poppler \
-    engine/formats:cairo engine/formats:leptonica engine/tesseract:tesseract engine/tesseract:leptonica kernels/cuda:cuda kernels/cuda:cublas
+    engine/formats:cairo engine/formats:leptonica engine/tesseract:tesseract engine/tesseract:leptonica kernels/cuda:cuda kernels/cuda:cublas \
+    engine/http:curl
 arrows: ## check who includes whom
 	$Qgrep -rnoE --include='*.[ch]' --include='*.cu' --include='*.cuh' '^ *# *include [<"][^>"]+' $(SOURCES) | awk -F: \
 	    -v arrows=' $(ARROWS) ' -v owners='$(OWNERS)' "$$ARROWS_AWK"
@@ -286,6 +300,7 @@ export ARROWS_AWK
 DEPS := gcc libc6-dev pkg-config fuse3 libfuse3-dev libsqlite3-dev libjansson-dev \
     libxxhash-dev libutf8proc-dev libseccomp-dev libpng-dev libjpeg-dev zlib1g-dev libtesseract-dev libleptonica-dev \
     libtiff-dev libwebp-dev libgif-dev libheif-dev libpoppler-glib-dev \
+    libcurl4-openssl-dev \
     $(addprefix tesseract-ocr-,osd eng deu fra spa ita nld por swe dan)
 DEPS_CHECK := perl python3 libcmocka-dev clang clang-format clang-tidy shellcheck \
     sqlite3 attr acl file git less vim-tiny zip unzip p7zip-full cpio rsync ripgrep \
@@ -319,6 +334,8 @@ install: all man ## install under $(DESTDIR)$(PREFIX)
 	test ! -e $(OUT)/ocrfs-tesseract.so || install -Dm755 $(OUT)/ocrfs-tesseract.so \
 	    $(DESTDIR)$(PREFIX)/lib/ocrfs/ocrfs-tesseract.so
 	for f in $(FORMATS); do install -Dm755 $(OUT)/ocrfs-$$f.so $(DESTDIR)$(PREFIX)/lib/ocrfs/ocrfs-$$f.so || exit 1; done
+	test ! -e $(OUT)/ocrfs-http.so || install -Dm755 $(OUT)/ocrfs-http.so \
+	    $(DESTDIR)$(PREFIX)/lib/ocrfs/ocrfs-http.so
 	test ! -e $(OUT)/ocrfs-cuda.so || install -Dm755 $(OUT)/ocrfs-cuda.so \
 	    $(DESTDIR)$(PREFIX)/lib/ocrfs/ocrfs-cuda.so
 	install -Dm644 $(OUT)/man/ocrfs.1 $(SHARE)/man/man1/ocrfs.1
@@ -343,6 +360,6 @@ help: ## show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t12
 
 .PHONY: all man engine demo unit check asan tsan fuzz bench bench-model lint arrows deps deps-check \
-    install uninstall deb clean help no-tesseract FORCE
+    install uninstall deb clean help no-tesseract no-http FORCE
 .SECONDARY:
 -include $(shell find $(OUT) -name '*.d' 2>/dev/null)
