@@ -212,7 +212,7 @@ static int open_queue(struct doctor *d, struct ocr_queue **out,
 {
     const struct ocr_options *o = &d->options;
     struct ocr_buf settings;
-    char recogniser[256];
+    char recogniser[OCR_ENGINE_WORD_MAX];
     struct ocr_engine_config config = {
         .recogniser = recogniser,
         .device = o->device,
@@ -253,12 +253,67 @@ static bool reads_with_model(const struct doctor *d)
     return !strcmp(ocr_options_recogniser(&d->options), "lighton");
 }
 
+static bool reads_elsewhere(const struct doctor *d)
+{
+    return !strcmp(ocr_options_recogniser(&d->options), "http");
+}
+
+/* ---- servers: where images go, and how ---------------------------------- */
+
+static void check_key(struct doctor *d)
+{
+    const char *key = getenv("OPENAI_API_KEY");
+
+    if (*d->options.api_key_file)
+        say(d, OK, "key", "from the file %s", d->options.api_key_file);
+    else if (key && *key)
+        say(d, OK, "key",
+            "from OPENAI_API_KEY; a mount at boot needs api_key_file=FILE");
+    else
+        say(d, NOTE, "key", "none, as for a server that asks for none");
+}
+
+static void check_proxies(struct doctor *d)
+{
+    static const char *const names[] = {
+        "http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *value = getenv(names[i]);
+
+        if (value && *value)
+            say(d, NOTE, "proxy", "%s is set, and taken", names[i]);
+    }
+}
+
+static void check_servers(struct doctor *d)
+{
+    struct ocr_buf sentence;
+    bool leaves;
+
+    if (!reads_elsewhere(d))
+        return;
+    ocr_buf_init(&sentence, OCR_ENGINE_WORD_MAX);
+    leaves = ocr_options_say_sent(&d->options, &sentence);
+    if (!sentence.failed)
+        say(d, NOTE, "network", "%s", sentence.data);
+    ocr_buf_release(&sentence);
+    if (leaves && strstr(d->options.url, "http://"))
+        say(d, NOTE, "network",
+            "http:// is not encrypted: pages and key can be read on the way");
+    check_key(d);
+    check_proxies(d);
+}
+
+/* ---- a model ------------------------------------------------------------ */
+
 /* Which model and why that one; or that there is none. */
 static void check_model(struct doctor *d)
 {
     struct ocr_buf places;
 
-    if (!reads_with_model(d) && strcmp(d->options.engine, "auto"))
+    if (!reads_with_model(d) &&
+        (reads_elsewhere(d) || strcmp(d->options.engine, "auto")))
         return;
     ocr_buf_init(&places, 4 * PATH_MAX);
     ocr_options_model_places(&places);
@@ -277,7 +332,7 @@ static void say_ready(struct doctor *d, const struct ocr_queue_stats *s)
     const char *name =
         s->version[0] ? s->version : ocr_options_recogniser(&d->options);
 
-    if (reads_with_model(d))
+    if (reads_with_model(d) || reads_elsewhere(d))
         say(d, OK, "recogniser", "%s, on %s: %s", name, s->device, s->details);
     else
         say(d, OK, "recogniser", "%s, lang=%s, on %s, %u pages at a time", name,
@@ -412,6 +467,7 @@ int cmd_doctor(int argc, char **argv)
         check_cache(&d);
         check_runtime(&d);
         check_model(&d);
+        check_servers(&d);
         check_engine(&d);
         check_hash(&d);
         check_machine(&d);

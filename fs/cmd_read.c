@@ -583,7 +583,7 @@ static int open_cache(struct reader *r, struct ocr_err *err)
 static int open_queue(struct reader *r, struct ocr_err *err)
 {
     const struct ocr_options *o = &r->options;
-    char recogniser[256];
+    char recogniser[OCR_ENGINE_WORD_MAX];
     const struct ocr_engine_config config = {
         .recogniser = recogniser,
         .device = o->device,

@@ -323,20 +323,35 @@ static void people_errors(const struct figures *f, struct ocr_buf *out)
     }
 }
 
+/* Nobody should have to guess where pictures go. */
+static void people_sent(struct ocr_fs *fs, struct ocr_buf *out)
+{
+    struct ocr_buf sentence;
+
+    ocr_buf_init(&sentence, OCR_ENGINE_WORD_MAX);
+    ocr_options_say_sent(fs->options, &sentence);
+    if (sentence.len && !sentence.failed)
+        ocr_buf_printf(out, "network     %s\n", sentence.data);
+    ocr_buf_release(&sentence);
+}
+
 static void write_status(struct ocr_fs *fs, const struct figures *f,
                          struct ocr_buf *out)
 {
-    char text[4096];
+    char text[OCR_ENGINE_WORD_MAX];
+    const char *recogniser = ocr_options_recogniser(fs->options);
 
     escape(text, sizeof text, fs->config.source);
     ocr_buf_printf(out, "source      %s\n", text);
     escape(text, sizeof text, fs->config.mountpoint);
     ocr_buf_printf(out, "mounted at  %s\n", text);
     ocr_options_engine(fs->options, text, sizeof text);
-    ocr_buf_printf(out, "recogniser  %s\n", text);
+    ocr_buf_printf(out, "recogniser  %s\n",
+                   strcmp(recogniser, "http") ? text : recogniser);
     escape(text, sizeof text, fs->options->model);
-    if (*text && !strcmp(ocr_options_recogniser(fs->options), "lighton"))
+    if (*text && strcmp(recogniser, "tesseract"))
         ocr_buf_printf(out, "model       %s\n", text);
+    people_sent(fs, out);
     people_engine(f, out);
     people_work(f, out);
     people_watch(&f->watch, out);
@@ -488,6 +503,20 @@ static json_t *json_ahead(const struct figures *f)
                      (json_int_t)f->ahead_wasted);
 }
 
+/* The servers that images are sent to: none with most recognisers. */
+static json_t *json_sent(const struct ocr_fs *fs)
+{
+    json_t *list = json_array();
+    char *urls = strdup(fs->options->url), *rest = urls, *url;
+
+    if (!strcmp(ocr_options_recogniser(fs->options), "http"))
+        while ((url = strsep(&rest, ";")))
+            if (*url)
+                json_array_append_new(list, json_text(url));
+    free(urls);
+    return list;
+}
+
 static void write_json(struct ocr_fs *fs, const struct figures *f,
                        struct ocr_buf *out)
 {
@@ -499,6 +528,7 @@ static void write_json(struct ocr_fs *fs, const struct figures *f,
                   json_text(fs->options->model), "paused", (int)f->paused,
                   "parked", (int)f->parked, "nodes", (json_int_t)f->nodes);
     /* NULL is refused by set_new: then the part is missing. */
+    json_object_set_new(root, "sent_to", json_sent(fs));
     json_object_set_new(root, "engine", json_engine(f));
     json_object_set_new(root, "queue", json_queue(f));
     json_object_set_new(root, "cache", json_cache(fs, f));

@@ -115,7 +115,7 @@ int ocr_fs_create(struct ocr_fs **out, const struct ocr_fs_config *config,
 static int open_queue(struct ocr_fs *fs, struct ocr_err *err)
 {
     const struct ocr_options *o = fs->options;
-    char recogniser[256];
+    char recogniser[OCR_ENGINE_WORD_MAX];
     const struct ocr_engine_config engine = {
         .recogniser = recogniser,
         .device = o->device,

@@ -54,6 +54,8 @@ static int check_device(const char *text, struct ocr_err *err);
 static int check_suffix(const char *text, struct ocr_err *err);
 static int check_control(const char *text, struct ocr_err *err);
 static int check_prefetch(const char *text, struct ocr_err *err);
+static int check_url(const char *text, struct ocr_err *err);
+static int check_prompt(const char *text, struct ocr_err *err);
 
 enum {
     TEXTS = OCR_FOR_MOUNT | OCR_FOR_READ,
@@ -66,14 +68,26 @@ enum {
 
 static const struct option table[] = {
     {"engine", TEXT, AT(engine), "auto", MAKING, NULL, "NAME",
-     "recogniser: auto, lighton, tesseract, null[:TIME]", check_engine},
+     "recogniser: auto, lighton, http, tesseract, null[:TIME]", check_engine},
     {"lang", TEXT, AT(lang), "eng", MAKING, NULL, "LIST",
      "languages of the texts: eng, deu+eng", check_lang},
     {"device", TEXT, AT(device), "auto", MAKING, NULL, "NAME",
      "where the recogniser runs: auto, cpu, cuda:0, or several GPUs: cuda:0,1",
      check_device},
     {"model", FOLDER, AT(model), "", MAKING, NULL, "DIR",
-     "folder of a model for lighton (else it is looked for)", NULL},
+     "folder of a model for lighton (else it is looked for); for http the name "
+     "of one",
+     NULL},
+    {"url", TEXT, AT(url), "", MAKING, NULL, "URL;URL",
+     "servers for http, like http://host:8000/v1: images are sent there",
+     check_url},
+    {"api_key_file", FOLDER, AT(api_key_file), "", MAKING, NULL, "FILE",
+     "file with the key of the servers, mode 0600 (else $OPENAI_API_KEY)",
+     NULL},
+    {"prompt", TEXT, AT(prompt), "", MAKING, NULL, "TEXT",
+     "for http: what to tell a model that wants to be told", check_prompt},
+    {"http_timeout", COUNT, AT(http_timeout_s), "300", MAKING, NULL, "SECONDS",
+     "a server that says nothing for so long is given up", NULL},
     {"gpu_memory", BYTES, AT(gpu_memory), "0", MAKING, NULL, "SIZE",
      "most the model may take of a GPU (0: what 64 pages need, at most 90 % of "
      "what is free)",
@@ -228,12 +242,12 @@ static int parse_flag(const char *text, bool *out, struct ocr_err *err)
 static int check_engine(const char *text, struct ocr_err *err)
 {
     if (!strcmp(text, "auto") || !strcmp(text, "tesseract") ||
-        !strcmp(text, "lighton") || !strcmp(text, "null") ||
-        !strncmp(text, "null:", 5))
+        !strcmp(text, "lighton") || !strcmp(text, "http") ||
+        !strcmp(text, "null") || !strncmp(text, "null:", 5))
         return 0;
     return ocr_err_set(err, -EINVAL,
                        "this version has no engine '%s', only auto, lighton, "
-                       "tesseract and null",
+                       "http, tesseract and null",
                        text);
 }
 
@@ -325,6 +339,44 @@ static int check_prefetch(const char *text, struct ocr_err *err)
         err, -EINVAL, "'%s' is neither auto nor off nor a number from 1", text);
 }
 
+static bool is_url(const char *text, size_t len)
+{
+    const size_t scheme = !strncmp(text, "https://", 8)  ? 8
+                          : !strncmp(text, "http://", 7) ? 7
+                                                         : 0;
+
+    return scheme && len > scheme && strcspn(text + scheme, ";/?# ") > 0 &&
+           strcspn(text, "@?# ") >= len;
+}
+
+static int check_url(const char *text, struct ocr_err *err)
+{
+    if (strlen(text) > 4000)
+        return ocr_err_set(err, -EINVAL, "that is too long");
+    for (const char *at = text; *at;) {
+        const size_t len = strcspn(at, ";");
+
+        if (memchr(at, '@', len))
+            return ocr_err_set(err, -EINVAL,
+                               "a name and password in it would be seen by "
+                               "everybody: use api_key_file");
+        if (len && !is_url(at, len))
+            return ocr_err_set(err, -EINVAL,
+                               "'%.*s' is no address like "
+                               "http://host:8000/v1 (several are parted by ;)",
+                               (int)len, at);
+        at += len + (at[len] == ';');
+    }
+    return 0;
+}
+
+static int check_prompt(const char *text, struct ocr_err *err)
+{
+    return strlen(text) <= 8192
+               ? 0
+               : ocr_err_set(err, -EINVAL, "at most 8192 bytes");
+}
+
 char *ocr_home_folder(void)
 {
     const char *home = getenv("HOME");
@@ -393,6 +445,37 @@ static int store_text(char **at, const struct option *option, const char *text,
     return replace(at, path, err);
 }
 
+static const char *place(const struct origin *from, char *out, size_t size)
+{
+    out[0] = '\0';
+    if (from->file)
+        snprintf(out, size, "%s:%u: ", from->file, from->line);
+    return out;
+}
+
+/* A folder for lighton, a name for http: which of the two is known when all
+ * options are. */
+static int store_model(struct ocr_options *o, const struct option *option,
+                       const char *text, const struct origin *from,
+                       struct ocr_err *err)
+{
+    const bool relative =
+        from->file && *text && text[0] != '/' && text[0] != '~';
+    char where[300];
+    int rc = 0;
+
+    place(from, where, sizeof where);
+    if (!relative)
+        rc = store_text(&o->model, option, text, from, err);
+    else
+        rc = replace(&o->model, strdup(text), err);
+    if (!rc)
+        rc = replace(&o->model_name, strdup(text), err);
+    if (!rc)
+        rc = replace(&o->model_from, strdup(relative ? where : ""), err);
+    return rc;
+}
+
 static int store_choice(void *at, const struct option *option, const char *text,
                         struct ocr_err *err)
 {
@@ -439,6 +522,8 @@ static int store(struct ocr_options *o, const struct option *option,
         return ocr_parse_size(text, at, err);
     case TEXT:
     case FOLDER:
+        if (option->offset == AT(model))
+            return store_model(o, option, text, from, err);
         return store_text(at, option, text, from, err);
     case SIZE:
         return store_size(o, option, text, err);
@@ -474,14 +559,6 @@ static int unknown(const char *name, unsigned command, struct ocr_err *err)
                            "unknown option '%s' (did you mean '%s'?)", name,
                            near);
     return ocr_err_set(err, -EINVAL, "unknown option '%s'", name);
-}
-
-static const char *place(const struct origin *from, char *out, size_t size)
-{
-    out[0] = '\0';
-    if (from->file)
-        snprintf(out, size, "%s:%u: ", from->file, from->line);
-    return out;
 }
 
 /* Sets one option; value NULL: it stands alone. */
@@ -537,6 +614,8 @@ void ocr_options_release(struct ocr_options *o)
             free(*(char **)field(o, &table[i]));
     }
     free(o->size_names);
+    free(o->model_name);
+    free(o->model_from);
     ocr_buf_release(&o->fuse);
     *o = (struct ocr_options){0};
 }

@@ -37,13 +37,18 @@ enum {
 /* Strings are owned by the struct and never NULL ("" means not set). */
 struct ocr_options {
     /* Recogniser */
-    char *engine;     /* auto, lighton, tesseract, null[:ARGS], later http */
+    char *engine;     /* auto, lighton, http, tesseract, null[:ARGS] */
     char *lang;       /* "eng", "eng+deu" */
     char *device;     /* auto, cpu, cuda:0, cuda:0,1 */
     char *model;      /* folder of a model; "" after ocr_options_settle: none */
     bool model_found; /* by settle; false: named, or none */
-    char *tables;     /* pipe, html */
-    char *precision;  /* auto, bf16, fp16, fp32, int8 */
+    /* The same as it was written: a name for http, where settle takes it. */
+    char *model_name, *model_from; /* "FILE:LINE: " if it must be absolute */
+    char *url;                     /* of servers, parted by ';' */
+    char *api_key_file, *prompt;
+    unsigned http_timeout_s;
+    char *tables;         /* pipe, html */
+    char *precision;      /* auto, bf16, fp16, fp32, int8 */
     uint64_t gpu_memory;  /* bytes, 0: what the pages need */
     char *patch_multiple; /* 28, 14 */
     unsigned max_tokens;  /* a page */
@@ -114,7 +119,9 @@ int ocr_options_apply_list(struct ocr_options *o, const char *list,
 int ocr_options_apply_args(struct ocr_options *o, int *argc, char **argv,
                            struct ocr_err *err);
 
-/* Looks for a model if one may be used and none is named: $OCRFS_MODEL, which
+/* Decides between folder and name of a model, and fails if http is to read and
+ * has no server. Looks for a model if one may be used and none is named:
+ * $OCRFS_MODEL, which
  * counts as named, else the first folder with a config.json in
  * $XDG_DATA_HOME/ocrfs/models or in /usr/share/ocrfs/models. Call once, after
  * all options are known. */
@@ -131,13 +138,22 @@ void ocr_options_model_places(struct ocr_buf *out);
  * if there is none. */
 char *ocr_home_folder(void);
 
-/* Which recogniser `engine` means: for auto lighton if there is a model, else
- * tesseract; else engine without its arguments. Borrowed from o or static. */
+/* Which recogniser `engine` means: for auto http if there is a url, lighton if
+ * there is a model, else tesseract; else engine without its arguments. Borrowed
+ * from o or static. */
 const char *ocr_options_recogniser(const struct ocr_options *o);
 
 /* The same with what it is started with, for struct ocr_engine_config:
- * "lighton:precision=int8". */
+ * "lighton:precision=int8"; needs OCR_ENGINE_WORD_MAX bytes. */
+enum {
+    OCR_ENGINE_WORD_MAX = 12 << 10
+};
 void ocr_options_engine(const struct ocr_options *o, char *out, size_t size);
+
+/* Where images are sent to by the recogniser of these options, as a sentence
+ * for people; nothing is appended if they stay in the machine's own programs.
+ * True if they leave the machine. */
+bool ocr_options_say_sent(const struct ocr_options *o, struct ocr_buf *out);
 
 /* The lines name=value\n that decide about the text, sorted by name: they go
  * to the engine and into the cache key. Appends to *out. */

@@ -23,7 +23,7 @@ static bool is_engine(const struct ocr_options *o, const char *name)
 const char *ocr_options_recogniser(const struct ocr_options *o)
 {
     if (is_engine(o, "auto"))
-        return o->model[0] ? "lighton" : "tesseract";
+        return o->url[0] ? "http" : o->model[0] ? "lighton" : "tesseract";
     return strncmp(o->engine, "null:", 5) ? o->engine : "null";
 }
 
@@ -32,10 +32,20 @@ static bool reads_with_model(const struct ocr_options *o)
     return !strcmp(ocr_options_recogniser(o), "lighton");
 }
 
+static bool reads_elsewhere(const struct ocr_options *o)
+{
+    return !strcmp(ocr_options_recogniser(o), "http");
+}
+
 void ocr_options_engine(const struct ocr_options *o, char *out, size_t size)
 {
     char memory[32] = "", longer[32] = "";
 
+    if (reads_elsewhere(o)) {
+        snprintf(out, size, "http:url=%s\napi_key_file=%s\nsilence=%u\n",
+                 o->url, o->api_key_file, o->http_timeout_s);
+        return;
+    }
     if (!reads_with_model(o)) {
         snprintf(out, size, "%s",
                  is_engine(o, "auto") ? "tesseract" : o->engine);
@@ -54,8 +64,26 @@ void ocr_options_engine(const struct ocr_options *o, char *out, size_t size)
              o->precision, o->patch_multiple, memory, longer);
 }
 
+static void http_settings(const struct ocr_options *o, struct ocr_buf *out)
+{
+    ocr_buf_printf(out, "max_tokens=%u\n", o->max_tokens);
+    if (o->partial)
+        ocr_buf_puts(out, "partial=1\n");
+    ocr_buf_printf(out, "patch_multiple=%s\n", o->patch_multiple);
+    if (o->prompt[0])
+        ocr_buf_printf(out, "prompt=%s\n", o->prompt);
+    ocr_buf_printf(out,
+                   "repetition_penalty=%g\ntables=%s\ntemperature=%g\n"
+                   "top_p=%g\n",
+                   o->repetition_penalty, o->tables, o->temperature, o->top_p);
+}
+
 void ocr_options_settings(const struct ocr_options *o, struct ocr_buf *out)
 {
+    if (reads_elsewhere(o)) {
+        http_settings(o, out);
+        return;
+    }
     if (reads_with_model(o)) {
         ocr_buf_printf(out, "max_tokens=%u\n", o->max_tokens);
         if (o->partial)
@@ -72,6 +100,38 @@ void ocr_options_settings(const struct ocr_options *o, struct ocr_buf *out)
     if (o->partial)
         ocr_buf_puts(out, "partial=1\n");
     ocr_buf_printf(out, "tables=%s\n", o->tables);
+}
+
+/* ---- servers ------------------------------------------------------------ */
+
+static bool is_here(const char *url)
+{
+    static const char *const hosts[] = {"localhost", "127.", "[::1]"};
+    const char *host = strstr(url, "://");
+
+    for (size_t i = 0; host && i < sizeof hosts / sizeof *hosts; i++)
+        if (!strncasecmp(host + 3, hosts[i], strlen(hosts[i])))
+            return true;
+    return false;
+}
+
+bool ocr_options_say_sent(const struct ocr_options *o, struct ocr_buf *out)
+{
+    const char *end = o->url + strlen(o->url);
+    bool leaves = false;
+
+    if (!reads_elsewhere(o))
+        return false;
+    for (const char *at = o->url; at < end; at += strcspn(at, ";") + 1)
+        leaves = leaves || (*at != ';' && !is_here(at));
+    ocr_buf_puts(out, leaves ? "image bytes leave this machine, to "
+                             : "image bytes go to a server on this machine, ");
+    for (const char *at = o->url; at < end; at++)
+        if (*at == ';')
+            ocr_buf_puts(out, ", ");
+        else
+            ocr_buf_putc(out, *at);
+    return leaves;
 }
 
 /* ---- finding a model -------------------------------------------------------
@@ -173,11 +233,32 @@ static int no_model(struct ocr_err *err)
     return rc;
 }
 
+static int settle_server(struct ocr_options *o, struct ocr_err *err)
+{
+    char *name = strdup(o->model_name ? o->model_name : "");
+
+    if (!name)
+        return ocr_err_set(err, -ENOMEM, "out of memory");
+    free(o->model);
+    o->model = name;
+    if (o->url[strspn(o->url, ";")])
+        return 0;
+    return ocr_err_set(err, -EINVAL,
+                       "engine=http needs a server: name it with "
+                       "url=http://HOST:8000/v1");
+}
+
 int ocr_options_settle(struct ocr_options *o, struct ocr_err *err)
 {
     const char *named = getenv("OCRFS_MODEL");
     char *found;
 
+    if (reads_elsewhere(o))
+        return settle_server(o, err);
+    if (o->model_from && *o->model_from)
+        return ocr_err_set(err, -EINVAL,
+                           "%soption 'model': '%s' must begin with / or ~/",
+                           o->model_from, o->model);
     if (o->model[0] || !(is_engine(o, "auto") || is_engine(o, "lighton")))
         return 0;
     if (named && *named && named[0] != '/')

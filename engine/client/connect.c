@@ -1,6 +1,7 @@
 #include "engine/client/connect.h"
 
 #include "engine/base/io.h"
+#include "engine/content.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -80,34 +82,95 @@ static uint64_t hash_string(uint64_t hash, const char *text)
     return hash;
 }
 
-static void name_engine(const struct ocr_engine_config *config, char *out,
-                        size_t size)
+/* An engine keeps the environment of whoever started it, and one that talks to
+ * servers lives by it: keys, proxies, certificates. So clients share an engine
+ * only if these are the same for them: a mount with a new key does not meet an
+ * engine with the old one. */
+static const char *const network_variables[] = {
+    "OPENAI_API_KEY", "http_proxy",   "https_proxy", "HTTPS_PROXY",
+    "all_proxy",      "ALL_PROXY",    "no_proxy",    "NO_PROXY",
+    "SSL_CERT_FILE",  "SSL_CERT_DIR",
+};
+
+/* What the names of engines are salted with, so that they tell nothing of a
+ * key: random bytes in a file beside the sockets, made once. */
+static int read_salt(int dir, uint8_t salt[OCR_SECRET_BYTES])
+{
+    const int fd =
+        openat(dir, "salt", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int rc = fd < 0 ? -errno : 0;
+
+    if (!rc && flock(fd, LOCK_EX))
+        rc = -errno;
+    if (!rc &&
+        ocr_pread_full(fd, salt, OCR_SECRET_BYTES, 0) != OCR_SECRET_BYTES) {
+        if (getrandom(salt, OCR_SECRET_BYTES, 0) != OCR_SECRET_BYTES)
+            rc = -EIO;
+        else
+            rc = ocr_pwrite_full(fd, salt, OCR_SECRET_BYTES, 0);
+    }
+    ocr_close(fd);
+    return rc;
+}
+
+static int hash_environment(uint64_t *hash, int dir, struct ocr_err *err)
+{
+    uint8_t salt[OCR_SECRET_BYTES];
+    struct ocr_digest digest;
+    const int rc = read_salt(dir, salt);
+
+    if (rc)
+        return ocr_err_set(err, rc,
+                           "cannot make the file salt beside the "
+                           "sockets of the engine: %s",
+                           strerror(-rc));
+    for (size_t i = 0; i < sizeof network_variables / sizeof *network_variables;
+         i++) {
+        const char *value = getenv(network_variables[i]);
+
+        if (!value)
+            value = "";
+        ocr_digest_of(&digest, value, strlen(value), salt);
+        for (size_t k = 0; k < sizeof digest.bytes; k++)
+            *hash = (*hash ^ digest.bytes[k]) * 0x100000001b3u;
+    }
+    return 0;
+}
+
+static int name_engine(const struct ocr_engine_config *config, int dir,
+                       char *out, size_t size, struct ocr_err *err)
 {
     const size_t word = strcspn(config->recogniser, ":");
     uint64_t hash = 0xcbf29ce484222325u;
+    int rc = 0;
 
     hash = hash_string(hash, config->recogniser);
     hash = hash_string(hash, config->device);
     hash = hash_string(hash, config->model);
     hash = hash_string(hash, config->program ? config->program : "");
     hash = hash_string(hash, OCR_VERSION);
+    if (word == 4 && !strncmp(config->recogniser, "http", word))
+        rc = hash_environment(&hash, dir, err);
     snprintf(out, size, "%.*s-%016llx", (int)(word < 30 ? word : 30),
              config->recogniser, (unsigned long long)hash);
+    return rc;
 }
 
 static int open_place(struct place *at, const struct ocr_engine_config *config,
                       struct ocr_err *err)
 {
-    const int rc =
+    int rc =
         ocr_runtime_folder(config->runtime, at->folder, sizeof at->folder, err);
 
     if (rc)
         return rc;
-    name_engine(config, at->name, sizeof at->name);
     at->dir = open(at->folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (at->dir < 0)
         return ocr_err_errno(err, "cannot open the folder %s", at->folder);
-    return 0;
+    rc = name_engine(config, at->dir, at->name, sizeof at->name, err);
+    if (rc)
+        at->dir = ocr_close(at->dir);
+    return rc;
 }
 
 /* A socket's path may have 107 bytes only; through the folder's descriptor

@@ -295,7 +295,7 @@ static enum http_outcome judge_text(struct http_answer *a, bool whole,
     if (a->error_code)
         return judge_status(a, a->error_code, why, size);
     if (a->loops)
-        return HTTP_TEXT; /* finishing takes the turns away and says so */
+        return HTTP_TEXT; /* without the turns: that is no fault of anybody */
     if (a->too_long)
         say(why, size, "it answered more than a page can hold");
     else if (a->broken)

@@ -151,11 +151,13 @@ static void describe_servers(struct ocr_recogniser *r, char *out, size_t size)
     for (unsigned i = 0; i < r->config.urls && used + 4 < size; i++) {
         const struct http_server *s = &r->servers[i];
 
-        used += (size_t)snprintf(out + used, size - used, "%s%s %s",
+        used += (size_t)snprintf(out + used, size - used, "%s%s%s",
                                  i ? ", " : "", s->url->place,
-                                 s->up       ? "answers"
-                                 : s->looked ? s->why
-                                             : "has not answered yet");
+                                 s->up       ? " answers"
+                                 : s->looked ? ": "
+                                             : " has not answered yet");
+        if (s->looked && !s->up && used < size)
+            used += (size_t)snprintf(out + used, size - used, "%.150s", s->why);
     }
 }
 
@@ -230,6 +232,10 @@ static int judge_look(struct ocr_recogniser *r, struct http_transfer *t,
         return 0;
     }
     http_transfer_judge(t, code, &retry, why, sizeof why);
+    if (status == 404)
+        return ocr_err_set(err, -ENOENT,
+                           "%s (is the address right, does it end with /v1?)",
+                           why);
     if (status == 401 || status == 403)
         return ocr_err_set(err, -EACCES,
                            "%s (the key comes from api_key_file= or "
@@ -280,6 +286,8 @@ static void end_blamed(struct ocr_recogniser *r, struct http_page *p,
 static void end_text(struct ocr_recogniser *r, struct http_page *p,
                      struct http_answer *a)
 {
+    if (a->loops)
+        ocr_buf_truncate(&a->text, ocr_repeat_keep(a->repeat));
     p->result.text = ocr_buf_detach(&a->text, &p->result.len);
     p->result.flags =
         (a->cut ? OCR_TEXT_CUT : 0u) | (a->loops ? OCR_TEXT_LOOP : 0u);
@@ -506,8 +514,16 @@ static bool send_page(struct ocr_recogniser *r, struct http_page *p,
         return true;
     }
     s->in_flight++;
-    r->flying->full = s->in_flight >= http_window_size(&s->window);
     return true;
+}
+
+/* Requests that were out together with as many as there may be tell what that
+ * number is worth. */
+static void note_full(struct ocr_recogniser *r)
+{
+    for (struct http_transfer *t = r->flying; t; t = t->next)
+        t->full = t->full ||
+                  t->server->in_flight >= http_window_size(&t->server->window);
 }
 
 static void send_pages(struct ocr_recogniser *r, int64_t now)
@@ -521,9 +537,10 @@ static void send_pages(struct ocr_recogniser *r, int64_t now)
             end_hopeless(r, p);
         else if (!send_page(r, p, now)) {
             put_back(r, p, p->due_ms);
-            return;
+            break;
         }
     }
+    note_full(r);
 }
 
 /* ---- the loop ----------------------------------------------------------- */

@@ -173,7 +173,7 @@ struct http_base64 {
     unsigned count;
 };
 
-void http_base64_add(void *base64, const uint8_t *bytes, size_t len);
+void http_base64_add(void *base64, const uint8_t *in, size_t len);
 void http_base64_end(struct http_base64 *b);
 
 /* The body of POST /chat/completions for one page: resized as its settings

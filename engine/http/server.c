@@ -7,7 +7,7 @@
 enum {
     FAILURES_MAX = 3, /* in a row: then it is looked at before it gets more */
     LOOK_FIRST_MS = 500,
-    LOOK_MOST_MS = 30000,
+    LOOK_MOST_MS = 10000,
     PAUSE_FIRST_MS = 100,
     PAUSE_MOST_MS = 5000,
     RETRY_AFTER_MAX_S = 300,

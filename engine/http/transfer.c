@@ -158,6 +158,7 @@ int http_transfer_start(struct ocr_recogniser *r, struct http_transfer *t,
     t->server = s;
     t->page = p;
     t->redirects = 0;
+    t->full = false;
     t->since_ms = ocr_now_ms();
     t->ended_ms = 0;
     t->error[0] = '\0';
