@@ -47,7 +47,7 @@ struct ocr_recogniser_config {
     /* What OPENAI_API_KEY held, "" if nothing: the environment of the engine
      * and its helpers has it no longer. Valid while open runs. */
     const char *api_key;
-    void *arg;             /* of the two below, which may be NULL */
+    void *arg; /* of the two below, which may be NULL */
     /* It reads no more: its pages get no results, the process must end. Called
      * once, from a thread of its own. */
     void (*lost)(void *arg, const struct ocr_loss *loss);

@@ -200,8 +200,8 @@ struct http_page {
     /* Guarded by lock: */
     enum http_state state;
     bool cancel;
-    bool told; /* pixels_done was returned by next */
-    int priority;
+    bool told;      /* pixels_done was returned by next */
+    bool urgent;    /* somebody waits for it */
     uint64_t order; /* of submission */
 
     /* Whoever works on it by its state: */

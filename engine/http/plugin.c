@@ -21,8 +21,8 @@ enum {
 
 bool http_page_before(const struct http_page *a, const struct http_page *b)
 {
-    if (a->priority != b->priority)
-        return a->priority > b->priority;
+    if (a->urgent != b->urgent)
+        return a->urgent;
     return a->order < b->order;
 }
 
@@ -234,7 +234,7 @@ static int http_submit(struct ocr_recogniser *r, const struct ocr_page *page,
         return ocr_err_set(err, -ENOMEM, "no memory for another page");
     p->page = *page;
     p->result.id = page->id;
-    p->priority = page->priority;
+    p->urgent = page->urgent;
     p->avoid = -1;
     pthread_mutex_lock(&r->lock);
     /* Pixels take many times the memory of what is sent: few at a time. */
@@ -272,13 +272,13 @@ static void http_cancel(struct ocr_recogniser *r, uint64_t id)
     curl_multi_wakeup(r->multi);
 }
 
-static void http_raise(struct ocr_recogniser *r, uint64_t id, int priority)
+static void http_urge(struct ocr_recogniser *r, uint64_t id)
 {
     struct http_page *p;
 
     pthread_mutex_lock(&r->lock);
     if ((p = find(r, id)))
-        p->priority = priority;
+        p->urgent = true;
     pthread_mutex_unlock(&r->lock);
     curl_multi_wakeup(r->multi);
 }
@@ -339,7 +339,7 @@ static const struct ocr_recogniser_ops ops = {
     .fingerprint = http_fingerprint,
     .submit = http_submit,
     .cancel = http_cancel,
-    .raise = http_raise,
+    .urge = http_urge,
     .next = http_next,
     .wake = http_wake,
     .close = http_close,

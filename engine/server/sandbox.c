@@ -145,6 +145,15 @@ static void allow_gpu(const struct ocr_landlock *rules)
                        OCR_LANDLOCK_DEVICE);
 }
 
+/* What a variable of the environment names. */
+static void allow_named(const struct ocr_landlock *rules, const char *variable)
+{
+    const char *path = getenv(variable);
+
+    if (path && path[0] == '/')
+        ocr_landlock_allow(rules, path, OCR_LANDLOCK_READ);
+}
+
 /* Resolver and certificates, and the key, which may be replaced by another
  * file of that name. */
 static void allow_network(const struct ocr_landlock *rules,
@@ -155,6 +164,8 @@ static void allow_network(const struct ocr_landlock *rules,
 
     ocr_landlock_allow(rules, "/etc", OCR_LANDLOCK_READ);
     ocr_landlock_allow(rules, "/run/systemd/resolve", OCR_LANDLOCK_READ);
+    allow_named(rules, "SSL_CERT_FILE");
+    allow_named(rules, "SSL_CERT_DIR");
     if (!slash || slash - key_file >= PATH_MAX)
         return;
     snprintf(folder, sizeof folder, "%.*s", (int)(slash - key_file), key_file);

@@ -106,7 +106,7 @@ struct server {
     struct page *first_page, *last_page; /* in order of arrival */
     uint64_t next_id, next_turn;
     unsigned decoding, decoded, reading; /* pages by state */
-    uint64_t ahead_bytes; /* of the pixels of DECODED pages */
+    uint64_t ahead_bytes;                /* of the pixels of DECODED pages */
     int64_t idle_since_ms, beat_ms;
     unsigned idle_s, gpu_idle_s;
     const char *runtime, *name; /* the folder and the name of the socket */
