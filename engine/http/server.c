@@ -7,7 +7,8 @@
 enum {
     FAILURES_MAX = 3, /* in a row: then it is looked at before it gets more */
     LOOK_FIRST_MS = 500,
-    LOOK_MOST_MS = 10000,
+    LOOK_MOST_MS = 10000, /* for one that is not there */
+    LOOK_SICK_MS = 2000,  /* for one that is, and fails */
     PAUSE_FIRST_MS = 100,
     PAUSE_MOST_MS = 5000,
     RETRY_AFTER_MAX_S = 300,
@@ -62,15 +63,21 @@ void http_server_refused(struct http_server *s, int64_t now_ms,
     http_window_refused(&s->window, now_ms);
 }
 
-void http_server_missed(struct http_server *s, int64_t now_ms, const char *why,
-                        double jitter)
+static void look_later(struct http_server *s, int64_t now_ms, int64_t most_ms,
+                       const char *why, double jitter)
 {
     s->failures++;
     s->up = false;
     s->looked = true;
-    s->probe_at_ms = now_ms + http_backoff_ms(LOOK_FIRST_MS, LOOK_MOST_MS,
-                                              s->failures, jitter);
+    s->probe_at_ms =
+        now_ms + http_backoff_ms(LOOK_FIRST_MS, most_ms, s->failures, jitter);
     snprintf(s->why, sizeof s->why, "%s", why);
+}
+
+void http_server_missed(struct http_server *s, int64_t now_ms, const char *why,
+                        double jitter)
+{
+    look_later(s, now_ms, LOOK_MOST_MS, why, jitter);
 }
 
 void http_server_failed(struct http_server *s, int64_t now_ms, bool absent,
@@ -80,7 +87,8 @@ void http_server_failed(struct http_server *s, int64_t now_ms, bool absent,
     if (!s->up)
         return;
     if (absent || s->failures + 1 >= FAILURES_MAX)
-        http_server_missed(s, now_ms, why, jitter);
+        look_later(s, now_ms, absent ? LOOK_MOST_MS : LOOK_SICK_MS, why,
+                   jitter);
     else
         s->failures++;
 }

@@ -221,6 +221,8 @@ static void say_fault(const struct http_transfer *t, CURLcode code, char *why,
 {
     const char *words = t->error[0] ? t->error : curl_easy_strerror(code);
 
+    if (code == CURLE_OUT_OF_MEMORY) /* so it calls endless headers, too */
+        words = "the headers of its answer are too long, or memory ran out";
     ocr_log_escape(why, size, words, strlen(words));
 }
 

@@ -53,6 +53,10 @@ def read(server, *more, paths=None, env=None, status=0):
     return out.decode(), err.decode()
 
 
+def pages(m):
+    return m.status()["pages"]["done"], m.status()["pages"]["failed"]
+
+
 def engine_log(folder):
     return "".join(read_file(os.path.join(folder, n)).decode(errors="replace")
                    for n in os.listdir(folder) if n.endswith(".log"))
@@ -289,7 +293,7 @@ def what_is_never_an_answer_is_never_a_text():
     with ChatServer(act=act) as server, http(server, allow=["failed"]) as m:
         names = add(m, 3 * len(faults))
         run(OCRFS, "warm", m.path, status=1, limit=150)
-        equal(m.status()["pages"], {"done": 2 * len(faults), "failed": len(faults)}, "pages")
+        equal(pages(m), (2 * len(faults), len(faults)), "pages made and failed")
         for error in m.status()["errors"]["last"]:
             check(error["reason"].startswith(server.url[:-3] + ": "), error["reason"])
             check("tries)" in error["reason"], error["reason"])
@@ -434,7 +438,7 @@ def a_storm_of_429_settles():
         run(OCRFS, "warm", m.path)
         for i, name in enumerate(names):
             equal(text(m, name), text_for(i), "text")
-        equal(m.status()["pages"], {"done": 150, "failed": 0}, "pages")
+        equal(pages(m), (150, 0), "pages made and failed")
         equal(server.statuses[200] - server.looks, 150, "texts that were made")
         note("refused %d times for 150 pages" % server.statuses.get(429, 0))
         check(server.statuses.get(429, 0) >= 1, "there was a storm")
@@ -463,7 +467,7 @@ def one_of_two_dies_in_the_middle():
         equal(warm.wait(120), 0, "exit of warm: %s" % warm.stderr.read())
         for i, name in enumerate(names):
             equal(text(m, name), text_for(i), "text")
-        equal(m.status()["pages"], {"done": 300, "failed": 0}, "pages")
+        equal(pages(m), (300, 0), "pages made and failed")
         stat = run(OCRFS, "cache", "stat", "--cache", m.cache).decode()
         check(re.search(r"\b300\b", stat), stat)
         done = one.statuses[200] - one.looks + two.statuses[200] - two.looks

@@ -173,7 +173,6 @@ static void wrong_values_are_named(void **state)
     refuses("verify,eng", "unknown option 'eng'");
     assert_null(strstr(err.text, "language"));
     refuses("lang=", "is no list of languages");
-    refuses("engine=http", "this version has no engine 'http'");
     refuses("precision=fp8", "is not one of auto|bf16|fp16|fp32|int8");
     refuses("temperature=-1", "'-1' is no number from 0 to 2");
     refuses("top_p=0", "'0' is no number from 0.01 to 1");
