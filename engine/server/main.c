@@ -68,6 +68,10 @@ static const struct option options[] = {
     {NULL, 0, NULL, 0},
 };
 
+enum {
+    API_KEY_MAX = 8192
+};
+
 struct arguments {
     const char *recogniser;
     struct server *server;
@@ -209,11 +213,12 @@ static bool enough_descriptors(struct ocr_err *err)
 static const char *take_api_key(void)
 {
     static const char name[] = "OPENAI_API_KEY";
+    static char key[API_KEY_MAX];
     const char *value = getenv(name);
-    char *key = strdup(value ? value : "");
 
+    snprintf(key, sizeof key, "%s", value ? value : "");
     unsetenv(name);
-    return key ? key : "";
+    return key;
 }
 
 /* The starter waits for its child only: the engine lives on without it. */

