@@ -468,6 +468,13 @@ static int resolve(struct ocr_fs *fs, struct node *parent, int dir,
     return 0;
 }
 
+/* With errors=hide a text whose size is not sure may go with the next open. */
+static bool may_hide(const struct ocr_fs *fs, enum node_kind kind,
+                     const struct timeouts *t)
+{
+    return fs->errors == ERRORS_HIDE && kind == NODE_TEXT && t->attr == 0;
+}
+
 struct node *attr_lookup(struct ocr_fs *fs, struct node *parent, int dir,
                          const char *name, struct fuse_entry_param *e, int *rc)
 {
@@ -494,7 +501,7 @@ struct node *attr_lookup(struct ocr_fs *fs, struct node *parent, int dir,
             .generation = fs->nodes.generation,
         };
         *rc = attr_fill(fs, n, &o, dir, trust, &e->attr, &timeouts);
-        e->entry_timeout = timeouts.entry;
+        e->entry_timeout = may_hide(fs, kind, &timeouts) ? 0 : timeouts.entry;
         e->attr_timeout = timeouts.attr;
         if (!*rc)
             return n;

@@ -124,8 +124,7 @@ def errors_hide_takes_the_text_away():
                 os.close(os.open(m.text("bad.png"), os.O_RDONLY))
             return texts(m) == ["good.png.md"]
         wait_for(gone, "bad.png.md to go", 20)
-        # What the kernel knew of it lasts a second.
-        wait_for(lambda: not os.path.exists(m.text("bad.png")), "bad.png.md to go for stat")
+        fails(errno.ENOENT, os.stat, m.text("bad.png"))
         equal(read_file(m.at("bad.png")), BAD, "original")
         m.add("bad.png", seed="good now")
         wait_for(lambda: texts(m) == ["bad.png.md", "good.png.md"], "a good one shows")
