@@ -14,6 +14,7 @@
  *          client starts a new one). */
 #ifndef OCR_RECOGNISER_H
 #define OCR_RECOGNISER_H
+#include "engine/base/buf.h"
 #include "engine/base/err.h"
 #include "engine/base/setting.h" /* ocr_setting(): what a page asks for */
 #include "engine/image/image.h"
@@ -109,6 +110,13 @@ struct ocr_recogniser_ops {
     /* What it works with and what that takes, for `ocrfs doctor`: one line
      * into out[size]. NULL: nothing to tell. */
     void (*describe)(struct ocr_recogniser *r, char *out, size_t size);
+
+    /* What it would take of each GPU that config->device names, or, with
+     * `sizes`, of cards of 16 to 141 GB: lines "VERDICT SUBJECT SENTENCE" with
+     * tabs between, as ocr_gpu_report() writes. Opens nothing. NULL: it has
+     * nothing to do with GPUs. */
+    void (*plans)(const struct ocr_recogniser_config *config, bool sizes,
+                  struct ocr_buf *out);
 
     /* Names everything beside the image and the settings that decides about
      * the text: versions of program, models, preprocessing. A printable

@@ -407,7 +407,13 @@ static void say_line(void *arg, char *line)
  * driver's library, and that may do what it likes. `value` may be NULL. */
 static void ask_engine(struct doctor *d, const char *option, const char *value)
 {
-    ocr_engine_ask(option, value, say_line, d);
+    char recogniser[256];
+    const char *const words[] = {
+        "--recogniser", recogniser, "--model", d->options.model,
+        option,         value,      NULL};
+
+    ocr_options_engine(&d->options, recogniser, sizeof recogniser);
+    ocr_engine_ask(words, say_line, d);
 }
 
 /* A limit for all programs of a user; watching takes half of it. */
@@ -452,6 +458,7 @@ static void check_hash(struct doctor *d)
 
 int cmd_doctor(int argc, char **argv)
 {
+    const bool sizes = cmd_take("--gpu-sizes", &argc, argv);
     struct doctor d = {.missing = 0};
     int status = 2;
 
@@ -474,6 +481,8 @@ int cmd_doctor(int argc, char **argv)
         ask_engine(&d, "--formats", NULL);
         ask_engine(&d, "--sandbox", NULL);
         ask_engine(&d, "--gpu", d.options.device);
+        if (sizes)
+            ask_engine(&d, "--gpu-sizes", NULL);
         status = d.missing ? 1 : 0;
     }
     ocr_options_release(&d.options);

@@ -10,7 +10,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-void ocr_engine_ask(const char *option, const char *value,
+/* exec does not write to its words, but is not declared so. */
+static void run_engine(char *path, const char *const words[])
+{
+    char *argv[10] = {path};
+
+    for (size_t i = 0; words[i] && i < 8; i++)
+        memcpy(&argv[i + 1], &words[i], sizeof argv[0]);
+    execv(path, argv);
+}
+
+void ocr_engine_ask(const char *const words[],
                     void (*take)(void *arg, char *line), void *arg)
 {
     char path[PATH_MAX], line[1024];
@@ -25,7 +35,7 @@ void ocr_engine_ask(const char *option, const char *value,
     child = fork();
     if (child == 0) {
         dup2(out[1], STDOUT_FILENO);
-        execl(path, path, option, value, (char *)NULL);
+        run_engine(path, words);
         _exit(127);
     }
     close(out[1]);
@@ -59,5 +69,7 @@ static void learn_line(void *arg, char *line)
 
 void ocr_formats_learn(void)
 {
-    ocr_engine_ask("--formats", NULL, learn_line, NULL);
+    static const char *const words[] = {"--formats", NULL};
+
+    ocr_engine_ask(words, learn_line, NULL);
 }

@@ -9,10 +9,10 @@
 #ifndef OCR_FS_FORMATS_H
 #define OCR_FS_FORMATS_H
 
-/* Runs ocrfs-engine with `option` and, unless NULL, `value`, and gives each
- * line that it prints to `take`, which may change it. Nothing if there is no
- * engine. */
-void ocr_engine_ask(const char *option, const char *value,
+/* Runs ocrfs-engine with the words up to NULL, at most 8, and gives each line
+ * that it prints to `take`, which may change it. Nothing if there is no engine.
+ */
+void ocr_engine_ask(const char *const words[],
                     void (*take)(void *arg, char *line), void *arg);
 
 /* From now on names with the endings of all formats that the engine reads are

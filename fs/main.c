@@ -84,8 +84,10 @@ static const struct command commands[] = {
      "was\n"
      "found (and removed), a PATH failed, or there is no cache, 2 wrong "
      "use.\n"},
-    {"doctor", cmd_doctor, OCR_FOR_DOCTOR, "[OPTIONS]",
+    {"doctor", cmd_doctor, OCR_FOR_DOCTOR, "[--gpu-sizes] [OPTIONS]",
      "check what is needed to mount and to read images",
+     "  --gpu-sizes  and what the model would take of GPUs of 16 to 141 GB\n"
+     "\n"
      "Says what is missing and which package has it. Exit status: 0 if a\n"
      "mount would work and texts can be made, else 1.\n"},
 };

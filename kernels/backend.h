@@ -211,6 +211,14 @@ struct ocr_backend_ops {
                 const struct ocr_model *model, struct ocr_backend_plan *plan,
                 struct ocr_err *err);
 
+    /* The plan that open would make, if nobody else used it, of a card with
+     * `bytes` of memory, or, with 0, of config->device; nothing is reserved.
+     * plan->device is the card's name, "" of one that is only thought of.
+     * -ENOMEM with the number that is needed. NULL: it cannot tell. */
+    int (*plan)(const struct ocr_backend_config *config,
+                const struct ocr_model *model, uint64_t bytes,
+                struct ocr_backend_plan *plan, struct ocr_err *err);
+
     /* Before anything is submitted; *taps is copied. */
     int (*set_taps)(struct ocr_backend *b, const struct ocr_taps *taps,
                     struct ocr_err *err);

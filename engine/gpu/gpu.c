@@ -104,15 +104,27 @@ __attribute__((format(printf, 4, 5))) static void line(struct ocr_buf *out,
     ocr_buf_printf(out, "%s\t%s\t%s\n", verdict, subject, text);
 }
 
-void ocr_gpu_report(const struct ocr_gpu_source *from, const char *device,
-                    struct ocr_buf *out)
+bool ocr_gpu_next(const char **list, bool *rest, char *out, size_t size)
+{
+    const size_t len = strcspn(*list, ",");
+
+    if (!**list)
+        return false;
+    snprintf(out, size, "%s%.*s", *rest ? "cuda:" : "", (int)len, *list);
+    *list += len + ((*list)[len] == ',');
+    *rest = true;
+    return true;
+}
+
+static void report_one(const struct ocr_gpu_source *from, const char *device,
+                       bool first, struct ocr_buf *out)
 {
     struct ocr_err err = OCR_ERR_INIT;
     struct ocr_gpu gpu;
     const bool cpu = !strcmp(device, "cpu");
     const int rc = ocr_gpu_find(&gpu, from, cpu ? "auto" : device, &err);
 
-    if (gpu.driver)
+    if (gpu.driver && first)
         line(out, gpu.driver < CUDA_OLDEST ? "note" : "ok", "GPU driver",
              "for CUDA %d.%d, %d GPU%s", gpu.driver / 1000,
              gpu.driver % 1000 / 10, gpu.count, gpu.count == 1 ? "" : "s");
@@ -121,4 +133,15 @@ void ocr_gpu_report(const struct ocr_gpu_source *from, const char *device,
     else
         line(out, "ok", "GPU", "%s%s", gpu.card,
              cpu ? "; not used, since device=cpu" : "");
+}
+
+void ocr_gpu_report(const struct ocr_gpu_source *from, const char *devices,
+                    struct ocr_buf *out)
+{
+    char device[32];
+    bool rest = false;
+
+    for (bool first = true;
+         ocr_gpu_next(&devices, &rest, device, sizeof device); first = false)
+        report_one(from, device, first, out);
 }

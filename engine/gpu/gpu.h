@@ -38,9 +38,13 @@ int ocr_gpu_find(struct ocr_gpu *out, const struct ocr_gpu_source *from,
 /* Number in "cuda:N", 0 for "cuda" and "auto", -1 for anything else. */
 int ocr_gpu_number(const char *device);
 
+/* The next of the devices in *list, "cuda:0,1" or "auto", into out[size]; moves
+ * *list on. False: there is none left. Begin with *rest false. */
+bool ocr_gpu_next(const char **list, bool *rest, char *out, size_t size);
+
 /* What `ocrfs doctor` shows: a line "VERDICT SUBJECT SENTENCE" with tabs
  * between for each part, VERDICT being ok or note. */
-void ocr_gpu_report(const struct ocr_gpu_source *from, const char *device,
+void ocr_gpu_report(const struct ocr_gpu_source *from, const char *devices,
                     struct ocr_buf *out);
 
 #endif

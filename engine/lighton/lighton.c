@@ -38,15 +38,6 @@ static const struct {
 /* ---- arguments: "precision=int8:patch_multiple=14:slots=4"
  * ------------------- */
 
-struct arguments {
-    enum ocr_precision precision;
-    bool any_precision;             /* bf16, or what the GPU has instead */
-    uint32_t multiple;              /* 0: patch * merge */
-    unsigned slots, threads, steps; /* 0: the backend's */
-    uint64_t memory;                /* bytes of a GPU; 0: what the slots need */
-    uint32_t max_tokens;
-};
-
 static int take_number(const char *text, uint32_t least, uint32_t most,
                        uint32_t *out, struct ocr_err *err)
 {
@@ -60,7 +51,7 @@ static int take_number(const char *text, uint32_t least, uint32_t most,
     return 0;
 }
 
-static int take_precision(const char *text, struct arguments *a,
+static int take_precision(const char *text, struct lighton_arguments *a,
                           struct ocr_err *err)
 {
     a->any_precision = !strcmp(text, "auto");
@@ -79,7 +70,8 @@ static int take_precision(const char *text, struct arguments *a,
                        text);
 }
 
-static int take_argument(struct arguments *a, char *word, struct ocr_err *err)
+static int take_argument(struct lighton_arguments *a, char *word,
+                         struct ocr_err *err)
 {
     char *value = strchr(word, '=');
 
@@ -103,7 +95,7 @@ static int take_argument(struct arguments *a, char *word, struct ocr_err *err)
     return ocr_err_set(err, -EINVAL, "lighton has no argument %s", word);
 }
 
-static int take_arguments(struct arguments *a, const char *text,
+static int take_arguments(struct lighton_arguments *a, const char *text,
                           struct ocr_err *err)
 {
     char copy[256], *save = NULL;
@@ -122,6 +114,15 @@ static int take_arguments(struct arguments *a, const char *text,
 /* ---- opening
  * ----------------------------------------------------------------- */
 
+int lighton_arguments(struct lighton_arguments *a, const char *text,
+                      struct ocr_err *err)
+{
+    *a = (struct lighton_arguments){.precision = OCR_PRECISION_BF16,
+                                    .any_precision = true,
+                                    .max_tokens = TOKENS_DEFAULT};
+    return take_arguments(a, text, err);
+}
+
 static unsigned processors(void)
 {
     cpu_set_t set;
@@ -137,8 +138,9 @@ static void log_line(void *arg, const char *line)
     ocr_info("%s", line);
 }
 
-static void describe(struct ocr_backend_config *config,
-                     const struct ocr_recogniser *r, const struct arguments *a)
+void lighton_describe_config(struct ocr_backend_config *config,
+                             const struct ocr_recogniser *r,
+                             const struct lighton_arguments *a)
 {
     const struct ocr_model *m = &r->folder->model;
     const bool on_cpu = r->ops == &ocr_backend_cpu;
@@ -166,13 +168,13 @@ static void describe(struct ocr_backend_config *config,
                                  : 1;
 }
 
-static int open_backend(struct ocr_recogniser *r, const struct arguments *a,
-                        struct ocr_err *err)
+static int open_backend(struct ocr_recogniser *r,
+                        const struct lighton_arguments *a, struct ocr_err *err)
 {
     struct ocr_backend_config config;
     int rc;
 
-    describe(&config, r, a);
+    lighton_describe_config(&config, r, a);
     rc = r->ops->open(&r->backend, &config, &r->folder->model, &r->plan, err);
     if (rc)
         return rc;
@@ -194,7 +196,7 @@ static int open_backend(struct ocr_recogniser *r, const struct arguments *a,
     return 0;
 }
 
-static int open_cpu(struct ocr_recogniser *r, const struct arguments *a,
+static int open_cpu(struct ocr_recogniser *r, const struct lighton_arguments *a,
                     struct ocr_err *err)
 {
     r->ops = &ocr_backend_cpu;
@@ -205,7 +207,7 @@ static int open_cpu(struct ocr_recogniser *r, const struct arguments *a,
 }
 
 static int open_gpu(struct ocr_recogniser *r, const char *device,
-                    const struct arguments *a, struct ocr_err *err)
+                    const struct lighton_arguments *a, struct ocr_err *err)
 {
     struct ocr_gpu gpu;
     int rc = ocr_gpu_find(&gpu, &ocr_gpu_system, device, err);
@@ -218,7 +220,7 @@ static int open_gpu(struct ocr_recogniser *r, const char *device,
     snprintf(r->device, sizeof r->device, "cuda:%d", ocr_gpu_number(device));
     rc = open_backend(r, a, err);
     if (rc == -EOPNOTSUPP && a->any_precision) {
-        struct arguments other = *a;
+        struct lighton_arguments other = *a;
 
         other.precision = r->precision = OCR_PRECISION_FP16;
         rc = open_backend(r, &other, err);
@@ -231,7 +233,7 @@ static int open_gpu(struct ocr_recogniser *r, const char *device,
 
 /* A GPU if there is one that this model fits on; what is wrong with it is
  * said once. */
-static int open_any(struct ocr_recogniser *r, const struct arguments *a,
+static int open_any(struct ocr_recogniser *r, const struct lighton_arguments *a,
                     struct ocr_err *err)
 {
     const bool cpu_only = a->precision == OCR_PRECISION_FP32 ||
@@ -248,28 +250,33 @@ static int open_any(struct ocr_recogniser *r, const struct arguments *a,
     return open_cpu(r, a, err);
 }
 
+void lighton_take_shape(struct ocr_recogniser *r,
+                        const struct lighton_arguments *a)
+{
+    const struct ocr_model *m = &r->folder->model;
+
+    r->precision = a->precision;
+    r->multiple =
+        a->multiple ? a->multiple : m->vision.patch * m->projector.merge;
+}
+
 static int open_model(struct ocr_recogniser *r,
                       const struct ocr_recogniser_config *config,
                       struct ocr_err *err)
 {
-    struct arguments a = {.precision = OCR_PRECISION_BF16,
-                          .any_precision = true,
-                          .max_tokens = TOKENS_DEFAULT};
+    struct lighton_arguments a;
     int rc;
 
     if (!config->model[0])
         return ocr_err_set(err, -ENOENT,
                            "the recogniser lighton needs a model: give its "
                            "folder with model=DIR");
-    rc = take_arguments(&a, config->arguments, err);
+    rc = lighton_arguments(&a, config->arguments, err);
     if (!rc)
         rc = ocr_model_folder_open(&r->folder, config->model, err);
     if (rc)
         return rc;
-    r->precision = a.precision;
-    r->multiple = a.multiple ? a.multiple
-                             : r->folder->model.vision.patch *
-                                   r->folder->model.projector.merge;
+    lighton_take_shape(r, &a);
     if (!strcmp(config->device, "auto"))
         return open_any(r, &a, err);
     if (!strcmp(config->device, "cpu"))
@@ -494,6 +501,7 @@ const struct ocr_recogniser_ops ocr_recogniser_lighton = {
     .capacity = lighton_capacity,
     .device = lighton_device,
     .describe = lighton_describe,
+    .plans = lighton_plans,
     .fingerprint = lighton_fingerprint,
     .submit = lighton_submit,
     .cancel = lighton_cancel,

@@ -167,6 +167,29 @@ void page_fail(struct lighton_page *p, enum ocr_kind kind,
 void page_give_up(struct lighton_page *p); /* nobody wants it any more */
 void page_free(struct lighton_page *p);
 
+/* lighton.c: what is asked of a backend by the words behind "lighton:". */
+struct lighton_arguments {
+    enum ocr_precision precision;
+    bool any_precision;             /* bf16, or what the GPU has instead */
+    uint32_t multiple;              /* 0: patch * merge */
+    unsigned slots, threads, steps; /* 0: the backend's */
+    uint64_t memory;                /* bytes of a GPU; 0: what the slots need */
+    uint32_t max_tokens;
+};
+
+int lighton_arguments(struct lighton_arguments *a, const char *text,
+                      struct ocr_err *err);
+/* Of the model that is open: how its pages are cut. */
+void lighton_take_shape(struct ocr_recogniser *r,
+                        const struct lighton_arguments *a);
+void lighton_describe_config(struct ocr_backend_config *config,
+                             const struct ocr_recogniser *r,
+                             const struct lighton_arguments *a);
+
+/* plans.c */
+void lighton_plans(const struct ocr_recogniser_config *config, bool sizes,
+                   struct ocr_buf *out);
+
 /* prepare.c: the threads that prepare pages. */
 int prepare_start(struct ocr_recogniser *r, unsigned threads,
                   struct ocr_err *err);

@@ -28,8 +28,10 @@ static const char usage[] =
     "  --runtime DIR  --name NAME     where its socket is; descriptor 3 "
     "listens\n"
     "  --decode-helper[=KIND]         decode images for an engine\n"
-    "  --gpu DEVICE                   say what GPU there is (ocrfs doctor "
-    "asks)\n"
+    "  --gpu DEVICE                   say what GPU there is, and what the "
+    "model would\n"
+    "                                 take of it (ocrfs doctor asks)\n"
+    "  --gpu-sizes                    the same of GPUs of other sizes\n"
     "  --sandbox                      say what locks it in (ocrfs doctor "
     "asks)\n"
     "  --formats                      say what it reads beside PNG and JPEG\n"
@@ -45,6 +47,7 @@ enum {
     OPTION_NAME,
     OPTION_HELPER,
     OPTION_GPU,
+    OPTION_GPU_SIZES,
     OPTION_SANDBOX,
     OPTION_FORMATS,
     OPTION_HELP,
@@ -61,6 +64,7 @@ static const struct option options[] = {
     {"name", required_argument, NULL, OPTION_NAME},
     {"decode-helper", optional_argument, NULL, OPTION_HELPER},
     {"gpu", required_argument, NULL, OPTION_GPU},
+    {"gpu-sizes", no_argument, NULL, OPTION_GPU_SIZES},
     {"sandbox", no_argument, NULL, OPTION_SANDBOX},
     {"formats", no_argument, NULL, OPTION_FORMATS},
     {"help", no_argument, NULL, OPTION_HELP},
@@ -77,12 +81,24 @@ struct arguments {
     struct server *server;
 };
 
-static int say_gpu(const char *device)
+/* `device` NULL: GPUs of other sizes. What reads stands before on the command
+ * line. */
+static int say_gpu(const struct arguments *a, const char *device)
 {
+    struct ocr_recogniser_config config = a->server->config;
+    const struct ocr_recogniser_ops *ops =
+        a->recogniser[0]
+            ? ocr_recogniser_find(a->recogniser, &config.arguments, NULL)
+            : NULL;
     struct ocr_buf text;
 
     ocr_buf_init(&text, 64 << 10);
-    ocr_gpu_report(&ocr_gpu_system, device, &text);
+    if (device) {
+        config.device = device;
+        ocr_gpu_report(&ocr_gpu_system, device, &text);
+    }
+    if (ops && ops->plans)
+        ops->plans(&config, !device, &text);
     fwrite(text.data, 1, text.len, stdout);
     ocr_buf_release(&text);
     return 0;
@@ -153,7 +169,9 @@ static int take_option(struct arguments *a, int option)
     case OPTION_HELPER:
         return ocr_decode_helper_main(OCR_ENGINE_LISTEN_FD, optarg);
     case OPTION_GPU:
-        return say_gpu(optarg);
+        return say_gpu(a, optarg);
+    case OPTION_GPU_SIZES:
+        return say_gpu(a, NULL);
     case OPTION_SANDBOX:
         return say_sandbox();
     case OPTION_FORMATS:

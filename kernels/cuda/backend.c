@@ -586,6 +586,7 @@ static const struct ocr_backend_ops ops = {
     .name = "cuda",
     .probe = cuda_probe,
     .open = cuda_backend_open,
+    .plan = cuda_plan,
     .set_taps = cuda_set_taps,
     .slot_open = cuda_slot_open,
     .slot_close = cuda_slot_close,

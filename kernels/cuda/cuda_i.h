@@ -145,6 +145,9 @@ static inline void *cuda_at(const struct ocr_backend *b,
 }
 
 /* ---- open.c ---- */
+int cuda_plan(const struct ocr_backend_config *config,
+              const struct ocr_model *model, uint64_t bytes,
+              struct ocr_backend_plan *plan, struct ocr_err *err);
 int cuda_probe(const char *device, char *out, size_t size, struct ocr_err *err);
 /* All but queues and threads. */
 int cuda_open(struct ocr_backend *b, const struct ocr_model *model,

@@ -172,17 +172,14 @@ static struct cuda_want want_of(const struct ocr_backend *b,
     return want;
 }
 
-static int make_plan(struct ocr_backend *b, const struct ocr_model *m,
-                     const struct cudaDeviceProp *card, double share,
-                     struct ocr_err *err)
+/* Of `available` bytes, which are free beside the context. */
+static int plan_within(struct ocr_backend *b, const struct ocr_model *m,
+                       const char *card, uint64_t available, double share,
+                       struct ocr_err *err)
 {
     struct cuda_want want = want_of(b, m);
-    uint64_t allowed = b->config.memory;
-    size_t available, total;
-    const int code = (int)cudaMemGetInfo(&available, &total);
+    const uint64_t allowed = b->config.memory;
 
-    if (code)
-        return complain(err, code, card->name);
     if (!allowed)
         want.bytes = (uint64_t)((double)available * share);
     else if (allowed > context_bytes)
@@ -194,10 +191,21 @@ static int make_plan(struct ocr_backend *b, const struct ocr_model *m,
     want.bytes = want.bytes ? want.bytes : 1;
     if (cuda_plan_make(&b->memory, m, &want))
         return ocr_gpu_err_small(
-            err, card->name,
-            allowed && allowed < available ? allowed : available,
+            err, card, allowed && allowed < available ? allowed : available,
             b->memory.needed + (allowed ? context_bytes : growth_bytes));
     return 0;
+}
+
+static int make_plan(struct ocr_backend *b, const struct ocr_model *m,
+                     const struct cudaDeviceProp *card, double share,
+                     struct ocr_err *err)
+{
+    size_t available, total;
+    const int code = (int)cudaMemGetInfo(&available, &total);
+
+    if (code)
+        return complain(err, code, card->name);
+    return plan_within(b, m, card->name, available, share, err);
 }
 
 static int take_arena(struct ocr_backend *b, const struct ocr_model *m,
@@ -494,6 +502,32 @@ int cuda_open(struct ocr_backend *b, const struct ocr_model *model,
     rc = rc ? rc : start(b, model, &card, err);
     if (!rc)
         fill_plan(b, &card);
+    return rc;
+}
+
+int cuda_plan(const struct ocr_backend_config *config,
+              const struct ocr_model *model, uint64_t bytes,
+              struct ocr_backend_plan *plan, struct ocr_err *err)
+{
+    struct ocr_backend *b = calloc(1, sizeof *b);
+    struct cudaDeviceProp card = {.major = BF16 / 10};
+    int rc = 0;
+
+    if (!b)
+        return ocr_err_set(err, -ENOMEM, "cuda: no memory");
+    b->config = *config;
+    if (!bytes)
+        rc = find_card(config->device, &card, err);
+    bytes = bytes ? bytes : card.totalGlobalMem;
+    rc = rc ? rc : take_model(b, model, &card, err);
+    rc = rc ? rc
+            : plan_within(b, model, card.name,
+                          bytes > context_bytes ? bytes - context_bytes : 0,
+                          0.9, err);
+    if (!rc)
+        fill_plan(b, &card);
+    *plan = b->plan;
+    free(b);
     return rc;
 }
 

@@ -239,6 +239,25 @@ def one_gpu_of_two_reads_alone():
         check("there is no GPU with this number" in trouble[0] and not trouble[1], trouble)
 
 
+@test(limit=60)
+def doctor_prints_the_memory_of_each_gpu():
+    m = Gpu()
+    m.tell(slots=64)
+    args = ["--runtime", m.runtime, "--cache", "memory", "--device", "cuda:0,1", "--model", MODEL]
+    out = run(m.ocrfs, "doctor", *args, env=m.env).decode()
+    for number in (0, 1):
+        check(re.search(r"^ok +GPU +played GPU, cuda:%d$" % number, out, re.M), out)
+        check(re.search(r"^ok +GPU %d memory +played GPU: weights 0.02 GiB, workspace [0-9.]+, "
+                        r"KV [0-9.]+: 64 A4 pages at once" % number, out, re.M), out)
+    check("141 GB" not in out, out)
+    out = run(m.ocrfs, "doctor", "--gpu-sizes", *args, env=m.env).decode()
+    equal(re.findall(r"^ok +(\d+) GB .*weights", out, re.M), ["16", "24", "32", "40", "80", "141"],
+          "sizes")
+    m.tell(slots=64, memory=30)
+    out = run(m.ocrfs, "doctor", *args, env=m.env, status=None).decode()
+    check(re.search(r"^note +GPU 1 memory +.* has 0.0 GiB .* needs 0.[0-9]", out, re.M), out)
+
+
 @test(limit=90)
 def a_gpu_that_is_gone_is_not_replaced_by_the_processor():
     texts = truth()

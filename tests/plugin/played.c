@@ -162,7 +162,7 @@ static int shape_plan(struct ocr_backend_plan *out, uint64_t bytes,
     return 0;
 }
 
-static int play_plan(struct ocr_backend_plan *out,
+static int made_plan(struct ocr_backend_plan *out,
                      const struct ocr_backend_config *config,
                      const struct ocr_model *model, struct ocr_err *err)
 {
@@ -184,6 +184,17 @@ static int play_plan(struct ocr_backend_plan *out,
     if (!rc && played.blocks && played.blocks < out->blocks)
         out->blocks = played.blocks;
     return rc;
+}
+
+static int play_plan(const struct ocr_backend_config *config,
+                     const struct ocr_model *model, uint64_t bytes,
+                     struct ocr_backend_plan *plan, struct ocr_err *err)
+{
+    listen_up();
+    if (!bytes)
+        bytes = (uint64_t)(played.memory_mib ? played.memory_mib : 1 << 20)
+                << MIB_SHIFT;
+    return shape_plan(plan, bytes, config, model, err);
 }
 
 static int open_inner(struct ocr_backend *b,
@@ -238,7 +249,7 @@ static int play_open(struct ocr_backend **out,
     listen_up();
     b->ops = inner_ops();
     b->image_token = model->image_token;
-    rc = play_plan(&b->plan, config, model, err);
+    rc = made_plan(&b->plan, config, model, err);
     rc = rc ? rc : open_inner(b, config, model, err);
     if (rc) {
         play_close(b);
@@ -462,6 +473,7 @@ static const struct ocr_backend_ops ops = {
     .name = "played",
     .probe = play_probe,
     .open = play_open,
+    .plan = play_plan,
     .slot_open = play_slot_open,
     .slot_close = play_slot_close,
     .block_table = play_block_table,
