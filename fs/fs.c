@@ -47,6 +47,7 @@ static void release(struct ocr_fs *fs)
     watch_release(&fs->watch);
     park_release(&fs->park);
     hashpool_release(&fs->pool);
+    passthrough_release(fs);
     stats_release(&fs->stats);
     ocr_buf_release(&fs->settings);
     free(fs);
@@ -86,6 +87,7 @@ int ocr_fs_create(struct ocr_fs **out, const struct ocr_fs_config *config,
     fs->errors =
         (enum errors_mode)ocr_word_index(OCR_ERRORS_WORDS, fs->options->errors);
     fs->source.fd = config->source_fd;
+    fs->passthrough.root.fd = -1;
     fs->cache = config->cache;
     fs->uid = geteuid();
     fs->gid = getegid();

@@ -203,6 +203,8 @@ struct node {
             struct stamp opened; /* at the last open */
             bool settled;        /* and it was old enough to tell changes */
             atomic_int wd;       /* of a folder (watch.h): 0: not watched */
+            unsigned opens;      /* counted where there is passthrough only */
+            uint32_t backing;    /* what they have; 0: read through us */
         } real;
         struct {
             struct image image;
@@ -640,6 +642,23 @@ void control_attr(struct ocr_fs *fs, const struct node *n, struct stat *st);
 /* Appends what the file `which` shows. */
 void control_write(struct ocr_fs *fs, unsigned which, struct ocr_buf *out);
 
+/* ---- originals read by the kernel (passthrough.c) -------------------- */
+
+struct passthrough {
+    struct source root; /* fd is -1 without passthrough; set in init */
+    atomic_bool said;   /* why a file is not passed through */
+};
+
+/* Asks the kernel for it, if this libfuse, the kernel and our rights allow. */
+void passthrough_init(struct ocr_fs *fs, struct fuse_conn_info *conn);
+void passthrough_release(struct ocr_fs *fs);
+
+/* Before the answer to the open of a real file, which may fill in *fi; and
+ * once for each of these when it is over, or was not taken. */
+void passthrough_opened(struct ocr_fs *fs, struct node *n, int fd,
+                        struct fuse_file_info *fi);
+void passthrough_closed(struct ocr_fs *fs, struct node *n);
+
 /* ---- attributes (attr.c) --------------------------------------------- */
 
 /* Opens the object of a node by the first of its names that still leads to
@@ -788,6 +807,7 @@ struct ocr_fs {
     struct fsid *fsids;      /* guarded by nodes.lock */
     struct node *control;    /* the control folder; NULL if off */
     struct fuse_session *session;
+    struct passthrough passthrough;
     bool started;
 };
 

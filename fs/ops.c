@@ -44,6 +44,15 @@ static void learn_own_dev(struct ocr_fs *fs)
     ocr_buf_release(&text);
 }
 
+static void want(struct fuse_conn_info *conn, unsigned flags)
+{
+#if FUSE_VERSION >= FUSE_MAKE_VERSION(3, 17)
+    fuse_set_feature_flag(conn, flags); /* never beside conn->want (V2) */
+#else
+    conn->want |= flags;
+#endif
+}
+
 static void op_init(void *userdata, struct fuse_conn_info *conn)
 {
     /* SPLICE_WRITE: originals in half the processor time (B22). */
@@ -53,7 +62,8 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
                             FUSE_CAP_PARALLEL_DIROPS;
     struct ocr_fs *fs = userdata;
 
-    conn->want |= wanted & conn->capable;
+    want(conn, wanted & conn->capable);
+    passthrough_init(fs, conn);
     conn->max_background = 64;
     conn->congestion_threshold = 48;
     learn_own_dev(fs);
@@ -322,8 +332,11 @@ static void open_real(struct ocr_fs *fs, fuse_req_t req, struct node *n,
     }
     fi->fh = (uintptr_t)h;
     fi->keep_cache = node_keep_cache(&fs->nodes, n, &o.st, ocr_wall_ns());
-    if (fuse_reply_open(req, fi) == -ENOENT)
+    passthrough_opened(fs, n, fd, fi);
+    if (fuse_reply_open(req, fi) == -ENOENT) {
+        passthrough_closed(fs, n);
         handle_free(&fs->nodes, h);
+    }
 }
 
 static void op_open(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
@@ -376,8 +389,13 @@ static void op_read(fuse_req_t req, fuse_ino_t id, size_t size, off_t off,
 
 static void op_release(fuse_req_t req, fuse_ino_t id, struct fuse_file_info *fi)
 {
+    struct ocr_fs *fs = fs_of(req);
+    struct handle *h = handle_of(fi);
+
     (void)id;
-    handle_free(&fs_of(req)->nodes, handle_of(fi));
+    if (h->node->kind == NODE_REAL && !h->dir)
+        passthrough_closed(fs, h->node);
+    handle_free(&fs->nodes, h);
     fuse_reply_err(req, 0);
 }
 

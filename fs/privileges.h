@@ -15,7 +15,8 @@
 /* No-op for anybody but root. */
 void ocr_privileges_drop(void);
 
-/* Around a mount or umount. No-ops unless dropped. */
+/* Around a mount or umount, and what else asks for that right (the kernel
+ * taking a file to read by itself). No-ops unless dropped. */
 void ocr_privileges_raise(void);
 void ocr_privileges_lower(void);
 
