@@ -9,7 +9,7 @@
 #define OCR_PIXELS_H
 #include <stdint.h>
 
-/* Width x height of a PNG or JPEG; 0: not known. */
+/* Width x height of a PNG, JPEG, GIF, BMP or WebP; 0: not known. */
 uint64_t pixels_of(int fd);
 
 #endif

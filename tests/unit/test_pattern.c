@@ -106,12 +106,37 @@ static void the_size_stands_at_the_beginning(void **state)
         assert_int_equal(pixels_in(jpeg, n), 0);
 }
 
+static void other_kinds_have_theirs_elsewhere(void **state)
+{
+    static const struct {
+        const char *bytes;
+        size_t len;
+        uint64_t pixels;
+    } cases[] = {
+        {"GIF89a\x10\x00\x20\x00\xf7\x00", 12, 512},
+        {"BM......\0\0\0\0\x36\0\x28\0\0\0\x10\0\0\0\x20\0\0\0", 26, 512},
+        {"BM......\0\0\0\0\x36\0\x28\0\0\0\x10\0\0\0\xe0\xff\xff\xff", 26, 512},
+        {"BM......\0\0\0\0\x1a\0\x0c\0\0\0\x10\0\x20\0\1\0\1\0", 26, 512},
+        {"RIFF....WEBPVP8X\x0a\0\0\0\0\0\0\0\x0f\0\0\x1f\0\0", 30, 512},
+        {"RIFF....WEBPVP8 ....\x30\x01\0\x9d\x01\x2a\x10\x00\x20\x40", 30, 512},
+        {"RIFF....WEBPVP8L....\x2f\x0f\xc0\x07\0.....", 30, 512},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (pixels_in(cases[i].bytes, cases[i].len) != cases[i].pixels)
+            fail_msg(
+                "case %zu: %llu", i,
+                (unsigned long long)pixels_in(cases[i].bytes, cases[i].len));
+}
+
 static void what_is_no_picture_has_no_size(void **state)
 {
     uint8_t ring[512] = {0xff, 0xd8};
 
     (void)state;
-    assert_int_equal(pixels_in("GIF89a......", 12), 0);
+    assert_int_equal(pixels_in("%PDF-1.4\n....", 13), 0);
+    assert_int_equal(pixels_in("RIFF....WAVEfmt ................", 32), 0);
     for (size_t i = 2; i + 4 <= sizeof ring; i += 4) /* segments of no end */
         memcpy(ring + i, (uint8_t[]){0xff, 0xe1, 0, 2}, 4);
     assert_int_equal(pixels_in(ring, sizeof ring), 0);
@@ -127,6 +152,7 @@ int main(void)
         cmocka_unit_test(each_pattern_matches_what_it_says),
         cmocka_unit_test(long_parts_and_many_stars_end),
         cmocka_unit_test(the_size_stands_at_the_beginning),
+        cmocka_unit_test(other_kinds_have_theirs_elsewhere),
         cmocka_unit_test(what_is_no_picture_has_no_size),
     };
 
