@@ -267,7 +267,7 @@ ARROWS := fs:engine fs:engine/client fs:cache engine/client:engine \
     engine/formats:engine/image \
     engine/lighton:engine engine/lighton:engine/image/resize.h engine/lighton:engine/model \
     engine/lighton:kernels engine/lighton:engine/gpu/gpu.h engine/model:kernels kernels/cpu:kernels \
-    engine/gpu:kernels engine/server:engine/gpu/gpu.h kernels/cuda:kernels \
+    engine/gpu:kernels engine/server:engine/gpu/gpu.h engine/server:engine/model/model.h kernels/cuda:kernels \
     engine/http:engine/recogniser.h engine/http:engine/image/image.h engine/http:engine/image/resize.h \
     engine/http:engine/image/encode.h     engine/http:engine/finish.h engine/http:engine/protocol.h
 # folder:prefix of system headers that are its own.
@@ -305,7 +305,7 @@ DEPS := gcc libc6-dev pkg-config fuse3 libfuse3-dev libsqlite3-dev libjansson-de
 DEPS_CHECK := perl python3 libcmocka-dev clang clang-format clang-tidy shellcheck \
     sqlite3 attr acl file git less vim-tiny zip unzip p7zip-full cpio rsync ripgrep \
     libarchive-tools busybox-static borgbackup restic tesseract-ocr \
-    man-db mandoc zsh fish util-linux systemd debhelper dpkg-dev fakeroot lintian
+    man-db mandoc zsh fish curl util-linux systemd debhelper dpkg-dev fakeroot lintian
 deps: ## install what the build and the program need (Debian, Ubuntu)
 	$(call packages,$(DEPS))
 deps-check: ## and what the tests need
@@ -354,12 +354,14 @@ uninstall: ## remove what install put there
 # CUDA=0: without ocrfs-cuda.
 deb: ## make Debian packages in build/deb
 	$QCUDA=$(CUDA) packaging/debian/deb.sh
+check-deb: deb $(OUT)/ocrfs ## check the packages; with debootstrap and root in a Debian of their own
+	$Q$(PROVE) tests/deb/test_deb.py
 clean: ## remove build/
 	$(RM) -r build
 help: ## show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t12
 
 .PHONY: all man engine demo unit check asan tsan fuzz bench bench-model lint arrows deps deps-check \
-    install uninstall deb clean help no-tesseract no-http FORCE
+    install uninstall deb check-deb clean help no-tesseract no-http FORCE
 .SECONDARY:
 -include $(shell find $(OUT) -name '*.d' 2>/dev/null)

@@ -84,6 +84,16 @@ static const struct command commands[] = {
      "was\n"
      "found (and removed), a PATH failed, or there is no cache, 2 wrong "
      "use.\n"},
+    {"model", cmd_model, 0, "list|fetch|add|check [--system] [NAME...]",
+     "get, look at or check models",
+     "fetch gets models from Hugging Face, by the names of list or as\n"
+     "OWNER/NAME, and goes on where it was cut; HF_ENDPOINT=URL names a\n"
+     "mirror. add copies a folder. check reads all of those named, or all\n"
+     "that are here.\n"
+     "\n"
+     "  --system  for all users, in /usr/local/share/ocrfs/models\n"
+     "\n"
+     "Exit status: 0 success, 1 a model failed, 2 wrong use.\n"},
     {"doctor", cmd_doctor, OCR_FOR_DOCTOR, "[--gpu-sizes] [OPTIONS]",
      "check what is needed to mount and to read images",
      "  --gpu-sizes  and what the model would take of GPUs of 16 to 141 GB\n"
@@ -111,10 +121,12 @@ static void print_details(const struct command *command)
 
     ocr_buf_init(&text, 64 << 10);
     ocr_buf_printf(&text, "\n%s", command->detail);
-    ocr_buf_puts(&text, mount ? "\nOptions (-o NAME=VALUE, or a line NAME = "
-                                "VALUE of /etc/ocrfs.conf or\n"
-                                "~/.config/ocrfs/config):\n"
-                              : "\nOptions (--NAME VALUE):\n");
+    if (command->options)
+        ocr_buf_puts(&text, mount
+                                ? "\nOptions (-o NAME=VALUE, or a line NAME = "
+                                  "VALUE of /etc/ocrfs.conf or\n"
+                                  "~/.config/ocrfs/config):\n"
+                                : "\nOptions (--NAME VALUE):\n");
     ocr_options_help(&text, command->options);
     if (!text.failed)
         fputs(text.data, stdout);

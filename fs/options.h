@@ -123,8 +123,8 @@ int ocr_options_apply_args(struct ocr_options *o, int *argc, char **argv,
  * has no server. Looks for a model if one may be used and none is named:
  * $OCRFS_MODEL, which
  * counts as named, else the first folder with a config.json in
- * $XDG_DATA_HOME/ocrfs/models or in /usr/share/ocrfs/models. Call once, after
- * all options are known. */
+ * the folders of models (fs/models.h). Call once, after all options are
+ * known. */
 int ocr_options_settle(struct ocr_options *o, struct ocr_err *err);
 
 /* -ENOENT if a model is to read and its folder holds none: for commands that

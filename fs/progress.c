@@ -94,47 +94,89 @@ void ocr_progress_draw(struct ocr_progress *p, size_t done, size_t pages,
     print(line, (size_t)len);
 }
 
+/* What is left at the speed since the beginning. */
+static void time_left(const struct ocr_progress *p, double done, double total,
+                      char *out, size_t size)
+{
+    const double seconds = (double)(ocr_now_ms() - p->begun_ms) / 1000;
+    const double until = done > 0 ? (total - done) * seconds / done : 0;
+
+    out[0] = '\0';
+    if (done <= 0 || seconds < 0.5)
+        return;
+    if (until < 120)
+        snprintf(out, size, ", %.0f s left", until);
+    else if (until < 7200)
+        snprintf(out, size, ", %.0f min left", until / 60);
+    else
+        snprintf(out, size, ", %.0f h left", until / 3600);
+}
+
 void ocr_progress_text(const struct ocr_progress *p, size_t done, char *out,
                        size_t size)
 {
     const double seconds = (double)(ocr_now_ms() - p->begun_ms) / 1000;
-    const size_t left = p->total - done;
-    char speed[48], time[32] = "";
-    double until;
+    char speed[48], time[32];
 
     rate(speed, sizeof speed, done, seconds);
-    if (done && seconds >= 0.5) {
-        until = (double)left * seconds / (double)done;
-        if (until < 120)
-            snprintf(time, sizeof time, ", %.0f s left", until);
-        else if (until < 7200)
-            snprintf(time, sizeof time, ", %.0f min left", until / 60);
-        else
-            snprintf(time, sizeof time, ", %.0f h left", until / 3600);
-    }
+    time_left(p, (double)done, (double)p->total, time, sizeof time);
     snprintf(out, size, "%zu/%zu texts%s%s", done, p->total, speed, time);
 }
 
-void ocr_progress_bar(struct ocr_progress *p, size_t done)
+/* False if nothing is to be drawn now. */
+static bool time_to_draw(struct ocr_progress *p)
+{
+    const int64_t now = ocr_now_ms();
+
+    if (!p->on || (p->shown && now - p->drawn_ms < EVERY_MS))
+        return false;
+    p->drawn_ms = now;
+    p->shown = true;
+    return true;
+}
+
+static void draw_bar(double share, const char *text)
 {
     enum {
         CELLS = 24
     };
-    const int64_t now = ocr_now_ms();
-    const size_t full = p->total ? done * CELLS / p->total : CELLS;
-    char line[256], bar[CELLS + 1], text[128];
+    const size_t full = (size_t)(share * CELLS);
+    char line[256], bar[CELLS + 1];
     int len;
 
-    if (!p->on || (p->shown && now - p->drawn_ms < EVERY_MS))
-        return;
-    p->drawn_ms = now;
-    p->shown = true;
     memset(bar, '-', CELLS);
-    memset(bar, '#', full);
+    memset(bar, '#', full < CELLS ? full : CELLS);
     bar[CELLS] = '\0';
-    ocr_progress_text(p, done, text, sizeof text);
     len = snprintf(line, sizeof line, "%s[%s] %s\r", clear_line, bar, text);
     print(line, (size_t)len);
+}
+
+void ocr_progress_bar(struct ocr_progress *p, size_t done)
+{
+    char text[128];
+
+    if (!time_to_draw(p))
+        return;
+    ocr_progress_text(p, done, text, sizeof text);
+    draw_bar(p->total ? (double)done / (double)p->total : 1, text);
+}
+
+void ocr_progress_bytes(struct ocr_progress *p, uint64_t done)
+{
+    const double seconds = (double)(ocr_now_ms() - p->begun_ms) / 1000;
+    char text[128], time[32];
+
+    /* The speed is that of what comes now, not of what was there before. */
+    if (!p->first)
+        p->first = done;
+    if (!time_to_draw(p))
+        return;
+    time_left(p, (double)(done - p->first), (double)(p->total - p->first), time,
+              sizeof time);
+    snprintf(text, sizeof text, "%.0f of %.0f MB, %.1f MB/s%s",
+             (double)done / 1e6, (double)p->total / 1e6,
+             seconds > 0 ? (double)(done - p->first) / seconds / 1e6 : 0, time);
+    draw_bar(p->total ? (double)done / (double)p->total : 1, text);
 }
 
 void ocr_progress_clear(struct ocr_progress *p)

@@ -15,6 +15,7 @@
 struct ocr_progress {
     bool on, shown;
     size_t total;
+    uint64_t first; /* bytes that were there at the beginning */
     int64_t begun_ms, drawn_ms;
 };
 
@@ -30,6 +31,9 @@ void ocr_progress_draw(struct ocr_progress *p, size_t done, size_t pages,
 
 /* A bar with what ocr_progress_text says. Not more often than every 100 ms. */
 void ocr_progress_bar(struct ocr_progress *p, size_t done);
+
+/* A bar of bytes of p->total: "350 of 2040 MB, 11.2 MB/s, 151 s left". */
+void ocr_progress_bytes(struct ocr_progress *p, uint64_t done);
 
 /* "3/10 texts, 1.2 pages/s, 6 s left", by the speed since the beginning. */
 void ocr_progress_text(const struct ocr_progress *p, size_t done, char *out,

@@ -1,7 +1,7 @@
 /* fs/recogniser.c - which recogniser the options mean, and what it is told. */
+#include "fs/models.h"
 #include "fs/options.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -137,73 +137,26 @@ bool ocr_options_say_sent(const struct ocr_options *o, struct ocr_buf *out)
 /* ---- finding a model -------------------------------------------------------
  */
 
-static bool is_model(const char *folder)
-{
-    char path[PATH_MAX];
-
-    return (size_t)snprintf(path, sizeof path, "%s/config.json", folder) <
-               sizeof path &&
-           access(path, R_OK) == 0;
-}
-
-/* The first model folder in `folder` by name: two machines with the same
- * folders choose the same. */
-static char *model_in(const char *folder)
-{
-    struct dirent **entries;
-    const int count = scandir(folder, &entries, NULL, alphasort);
-    char *found = NULL, path[PATH_MAX];
-
-    for (int i = 0; i < count; i++) {
-        const char *name = entries[i]->d_name;
-
-        if (!found && name[0] != '.' &&
-            (size_t)snprintf(path, sizeof path, "%s/%s", folder, name) <
-                sizeof path &&
-            is_model(path))
-            found = strdup(path);
-        free(entries[i]);
-    }
-    if (count >= 0)
-        free(entries);
-    return found;
-}
-
-/* The user's folder of models; false if the user has no home. */
-static bool user_folder(char *out, size_t size)
-{
-    const char *data = getenv("XDG_DATA_HOME");
-    char *home = NULL;
-    bool fits = false;
-
-    if (data && data[0] == '/')
-        fits = (size_t)snprintf(out, size, "%s/ocrfs/models", data) < size;
-    else if ((home = ocr_home_folder()))
-        fits = (size_t)snprintf(out, size, "%s/.local/share/ocrfs/models",
-                                home) < size;
-    free(home);
-    return fits;
-}
-
-static const char system_folder[] = "/usr/share/ocrfs/models";
-
 static char *find_model(void)
 {
-    char folder[PATH_MAX];
-    char *found = user_folder(folder, sizeof folder) ? model_in(folder) : NULL;
+    char folder[PATH_MAX], found[PATH_MAX];
 
-    return found ? found : model_in(system_folder);
+    for (int where = 0; where < OCR_MODELS_PLACES; where++)
+        if (ocr_models_folder((enum ocr_models_where)where, folder,
+                              sizeof folder) &&
+            ocr_models_first(folder, found))
+            return strdup(found);
+    return NULL;
 }
 
 static void say_place(struct ocr_buf *out, const char *folder)
 {
-    char *found = model_in(folder);
+    char found[PATH_MAX];
 
     ocr_buf_printf(out, ", %s (%s)", folder,
-                   found                       ? strrchr(found, '/') + 1
+                   ocr_models_first(folder, found) ? strrchr(found, '/') + 1
                    : access(folder, F_OK) == 0 ? "no folder with a config.json"
                                                : "is not there");
-    free(found);
 }
 
 void ocr_options_model_places(struct ocr_buf *out)
@@ -213,9 +166,10 @@ void ocr_options_model_places(struct ocr_buf *out)
 
     ocr_buf_printf(out, "$OCRFS_MODEL (%s)",
                    named && *named ? named : "not set");
-    if (user_folder(folder, sizeof folder))
-        say_place(out, folder);
-    say_place(out, system_folder);
+    for (int where = 0; where < OCR_MODELS_PLACES; where++)
+        if (ocr_models_folder((enum ocr_models_where)where, folder,
+                              sizeof folder))
+            say_place(out, folder);
 }
 
 static int no_model(struct ocr_err *err)
@@ -278,7 +232,7 @@ int ocr_options_check_model(const struct ocr_options *o, struct ocr_err *err)
 {
     struct stat st;
 
-    if (!reads_with_model(o) || is_model(o->model))
+    if (!reads_with_model(o) || ocr_models_is_model(o->model))
         return 0;
     if (stat(o->model, &st))
         return ocr_err_errno(err, "model %s", o->model);

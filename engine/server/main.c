@@ -5,6 +5,9 @@
 #include "engine/base/log.h"
 #include "engine/gpu/gpu.h"
 #include "engine/server/formats.h"
+#if HAVE_MODEL
+#include "engine/model/model.h"
+#endif
 #include "engine/server/plugin.h"
 #include "engine/server/sandbox.h"
 
@@ -35,6 +38,7 @@ static const char usage[] =
     "  --sandbox                      say what locks it in (ocrfs doctor "
     "asks)\n"
     "  --formats                      say what it reads beside PNG and JPEG\n"
+    "  --check-model DIR              is it whole (ocrfs model check asks)\n"
     "  --help  --version\n";
 
 enum {
@@ -50,6 +54,7 @@ enum {
     OPTION_GPU_SIZES,
     OPTION_SANDBOX,
     OPTION_FORMATS,
+    OPTION_CHECK_MODEL,
     OPTION_HELP,
     OPTION_VERSION,
 };
@@ -65,6 +70,7 @@ static const struct option options[] = {
     {"decode-helper", optional_argument, NULL, OPTION_HELPER},
     {"gpu", required_argument, NULL, OPTION_GPU},
     {"gpu-sizes", no_argument, NULL, OPTION_GPU_SIZES},
+    {"check-model", required_argument, NULL, OPTION_CHECK_MODEL},
     {"sandbox", no_argument, NULL, OPTION_SANDBOX},
     {"formats", no_argument, NULL, OPTION_FORMATS},
     {"help", no_argument, NULL, OPTION_HELP},
@@ -141,6 +147,26 @@ static int say_sandbox(void)
     return 0;
 }
 
+/* Prints a sentence, of what it is or why it cannot be used. */
+static int check_model(const char *folder)
+{
+#if HAVE_MODEL
+    struct ocr_model_folder *model;
+    struct ocr_err err = OCR_ERR_INIT;
+
+    if (ocr_model_folder_open(&model, folder, &err)) {
+        puts(err.text);
+        return 1;
+    }
+    printf("whole; fingerprint %.12s\n", model->fingerprint);
+    ocr_model_folder_close(model);
+    return 0;
+#else
+    printf("%s: this ocrfs-engine is built without models\n", folder);
+    return 1;
+#endif
+}
+
 /* Takes one option; returns -1 to go on, else the exit status. */
 static int take_option(struct arguments *a, int option)
 {
@@ -172,6 +198,8 @@ static int take_option(struct arguments *a, int option)
         return say_gpu(a, optarg);
     case OPTION_GPU_SIZES:
         return say_gpu(a, NULL);
+    case OPTION_CHECK_MODEL:
+        return check_model(optarg);
     case OPTION_SANDBOX:
         return say_sandbox();
     case OPTION_FORMATS:

@@ -478,7 +478,8 @@ static void a_model_is_found_where_models_are(void **state)
     ocr_buf_init(&places, 1 << 16);
     ocr_options_model_places(&places);
     assert_non_null(strstr(places.data, "$OCRFS_MODEL (models/mine)"));
-    assert_non_null(strstr(places.data, "/ocrfs/models (a), /usr/share"));
+    assert_non_null(strstr(
+        places.data, "/ocrfs/models (a), /usr/local/share/ocrfs/models ("));
     ocr_buf_release(&places);
     unsetenv("OCRFS_MODEL");
     unsetenv("XDG_DATA_HOME");
