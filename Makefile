@@ -77,8 +77,8 @@ HTTP    := $(BASE) $(wildcard engine/http/*.c) engine/image/encode.c engine/imag
            engine/finish/repeat.c
 FS      := $(wildcard fs/*.c)
 GPU     := $(if $(and $(call yes,$(CUDA)),$(if $(SAN),,1)),$(BASE) $(wildcard kernels/*.c kernels/cuda/*.c kernels/cuda/*.cu))
-UNIT    := $(patsubst %.c,$(OUT)/%,$(wildcard tests/unit/test_*.c))
-TOOLS   := $(patsubst %.c,$(OUT)/%,$(wildcard tests/tools/*.c))
+UNIT    := $(patsubst %.c,$(OUT)/%,$(filter-out $(if $(call have,$(HTTP_PKGS)),,%/test_http.c),$(wildcard tests/unit/test_*.c)))
+TOOLS   := $(patsubst %.c,$(OUT)/%,$(filter-out $(if $(call have,$(HTTP_PKGS)),,%/ocr-encode.c),$(wildcard tests/tools/*.c)))
 MOUNT   := $(wildcard tests/mount/test_*.py)
 # Objects that name the version: only these are built again at each commit.
 VERSIONED := $(call obj,$(shell grep -rlw OCR_VERSION --include='*.c' $(SOURCES)))
@@ -151,6 +151,8 @@ $(TOOLS): $(OUT)/%: $(OUT)/%.c.o
 $(OUT)/tests/tools/ocr-cat: $(call obj,$(BASE) $(wildcard engine/image/*.c engine/finish/*.c))
 $(OUT)/tests/tools/ocr-cat: TOOL_LIBS = $(IMG_LIBS) -ldl
 $(OUT)/tests/tools/ocr-model: $(call obj,$(BASE) $(wildcard engine/image/*.c engine/model/*.c) $(KERNELS))
+$(OUT)/tests/tools/ocr-encode: $(call obj,$(BASE) $(wildcard engine/image/*.c) engine/http/body.c engine/http/base64.c)
+$(OUT)/tests/tools/ocr-encode: TOOL_LIBS = $(IMG_LIBS) $(call pkg,--libs jansson) -ldl
 $(OUT)/tests/tools/ocr-rates: $(call obj,$(BASE) $(KERNELS))
 $(OUT)/tests/tools/ocr-model: TOOL_LIBS = $(IMG_LIBS) $(call pkg,--libs $(MODEL_PKGS))
 
@@ -243,7 +245,10 @@ mutants: ## put faults into the forward pass, one by one: each must fail a test
 	$Qpython3 tests/mutants.py
 bench: all ## measure, against plain programs in the same run
 	$QBUILD=$(OUT) tests/bench/run
+	$Q$(MAKE) --no-print-directory bench-http
 	$Q$(MAKE) --no-print-directory bench-model
+bench-http: all $(OUT)/tests/tools/ocr-encode ## the part of bench that has pages read by a server
+	$QBUILD=$(OUT) tests/bench/http
 bench-model: $(OUT)/tests/tools/ocr-model $(OUT)/tests/tools/ocr-rates ## the part of bench that reads pages by a model
 	$QBUILD=$(OUT) tests/bench/model
 
@@ -361,7 +366,7 @@ clean: ## remove build/
 help: ## show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t12
 
-.PHONY: all man engine demo unit check asan tsan fuzz bench bench-model lint arrows deps deps-check \
+.PHONY: all man engine demo unit check asan tsan fuzz bench bench-http bench-model lint arrows deps deps-check \
     install uninstall deb check-deb clean help no-tesseract no-http FORCE
 .SECONDARY:
 -include $(shell find $(OUT) -name '*.d' 2>/dev/null)

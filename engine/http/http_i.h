@@ -89,11 +89,12 @@ bool http_url_may_redirect(const struct http_url *url, const char *target);
 
 /* How many requests a server gets at once. It doubles as long as that brings
  * more work done a second (by Little's law: as long as latency grows by less
- * than the window), then it goes up by an eighth now and then and back again
- * unless that helped. A server that says "too many" halves it. */
+ * than the window), then it goes up or down by an eighth now and then, and back
+ * again unless that brought more or cost nothing. A server that says "too many"
+ * halves it. */
 struct http_window {
     double size;
-    bool doubling;
+    bool doubling, down;         /* down: the latest try was for less */
     double best_size, best_rate; /* work a second; 0: not known */
     unsigned rests;              /* epochs until the next try */
     /* The epoch: about as many ends as the window has places. */

@@ -2,12 +2,14 @@
 
 enum {
     ENDS_LEAST = 4, /* of an epoch: fewer say nothing */
-    REST = 4,       /* epochs between two tries to go up */
+    REST = 6,       /* epochs between two tries */
     CUT_MS = 500,   /* refusals so close together are one */
 };
 /* What a doubled window, and one that grew by an eighth, must bring. */
 #define GAIN_DOUBLED 1.25
 #define GAIN_TRIED 1.03
+/* What a smaller one must keep: then the rest only waited at the server. */
+#define KEPT_TRIED 0.98
 /* Of the best rate: below this the server has got slower. */
 #define SLOWER 0.7
 
@@ -55,7 +57,15 @@ static void go_up(struct http_window *w)
     resize(w, w->doubling ? 2 * w->size : w->size + (step < 1 ? 1 : step));
 }
 
-/* At the best size: go along with the server, and try for more sometimes. */
+static void go_down(struct http_window *w)
+{
+    const double step = w->size / 8;
+
+    resize(w, w->size - (step < 1 ? 1 : step));
+}
+
+/* At the best size: go along with the server, and try for more, or with less,
+ * sometimes. */
 static void stay(struct http_window *w, double rate)
 {
     if (rate < SLOWER * w->best_rate) {
@@ -65,10 +75,34 @@ static void stay(struct http_window *w, double rate)
         return;
     }
     w->best_rate = w->best_rate ? (3 * w->best_rate + rate) / 4 : rate;
-    if (w->rests)
+    if (w->rests) {
         w->rests--;
+        return;
+    }
+    w->down = !w->down;
+    if (w->down)
+        go_down(w);
     else
         go_up(w);
+}
+
+/* A try that was worth it goes on in its direction. */
+static void judge_try(struct http_window *w, double rate)
+{
+    const bool up = w->doubling || w->size > w->best_size;
+    const double least = w->doubling ? GAIN_DOUBLED
+                         : up        ? GAIN_TRIED
+                                     : KEPT_TRIED;
+
+    if (rate < least * w->best_rate) {
+        back_to_best(w);
+        return;
+    }
+    keep_best(w, rate);
+    if (up)
+        go_up(w);
+    else
+        go_down(w);
 }
 
 static void end_epoch(struct http_window *w)
@@ -76,20 +110,15 @@ static void end_epoch(struct http_window *w)
     /* Little: work in flight over the time it takes. */
     const double took = w->took_ms ? (double)w->took_ms : 1;
     const double rate = w->size * w->work / took, size = w->size;
-    const double gain = w->doubling ? GAIN_DOUBLED : GAIN_TRIED;
 
     if (2 * w->full < w->ends) {
         begin_epoch(w, 0); /* not asked for as much as it may get */
         return;
     }
-    if (!w->doubling && w->size <= w->best_size) {
+    if (!w->doubling && w->size == w->best_size)
         stay(w, rate);
-    } else if (rate >= gain * w->best_rate) {
-        keep_best(w, rate);
-        go_up(w);
-    } else {
-        back_to_best(w);
-    }
+    else
+        judge_try(w, rate);
     /* What was sent before is not told by the new size. While it doubles, a
      * step too far is found out by the next. */
     begin_epoch(w, w->doubling || w->size == size ? 0 : (unsigned)size);

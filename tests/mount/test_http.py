@@ -553,10 +553,10 @@ def a_key_that_others_may_read_is_refused():
         _, said = read(server, "--api-key-file", path, status=None)
         check("chmod 600 " + path in said, said)
         os.chmod(path, 0o600)
-        read(server, "--api-key-file", path)
+        # Each with folders of its own: an engine that failed lives on for moments.
+        read(server, "--api-key-file", path, "--runtime", base() + "/second")
         write_file(path, b"two words")
-        os.makedirs(base() + "/other", 0o700)
-        _, said = read(server, "--api-key-file", path, "--runtime", base() + "/other",
+        _, said = read(server, "--api-key-file", path, "--runtime", base() + "/third",
                        status=None)
         check("one key" in said, said)
 
