@@ -96,14 +96,14 @@ int ocr_ask_become(const struct ocr_mount *mount)
     return 0;
 }
 
-void ocr_ask_say_hung(const char *point)
+void ocr_ask_say_hung(const char *point, int patience_ms)
 {
     struct ocr_mounts mounts;
     const struct ocr_mount *mount;
 
     ocr_error("%s does not answer within %d s; it can be taken away with: "
               "fusermount3 -uz %s",
-              point, OCR_ASK_MS / 1000, point);
+              point, patience_ms / 1000, point);
     if (ocr_mounts_read(&mounts, NULL))
         return;
     mount = ocr_mounts_at(&mounts, point);

@@ -26,7 +26,7 @@ int ocr_ask(ocr_ask_job *job, const void *arg, int patience_ms,
  * a mount without allow_other. */
 int ocr_ask_become(const struct ocr_mount *mount);
 
-/* Says what to do about a mount that did not answer in OCR_ASK_MS. */
-void ocr_ask_say_hung(const char *point);
+/* Says what to do about a mount that did not answer in so long. */
+void ocr_ask_say_hung(const char *point, int patience_ms);
 
 #endif

@@ -15,6 +15,11 @@
 #include <string.h>
 #include <unistd.h>
 
+/* The machine may be busy; it sleeps no sooner for less. */
+enum {
+    PATIENCE_MS = 5000
+};
+
 struct request {
     const struct ocr_mount *mount;
     const char *control;
@@ -49,12 +54,12 @@ static int tell_one(const struct request *request, const char *done)
     int rc;
 
     ocr_buf_init(&nothing, 1);
-    rc = ocr_ask(tell, request, OCR_ASK_MS, point, &nothing, &err);
+    rc = ocr_ask(tell, request, PATIENCE_MS, point, &nothing, &err);
     ocr_buf_release(&nothing);
     if (rc == 0)
         ocr_info("%s: %s", point, done);
     else if (rc == -ETIMEDOUT)
-        ocr_ask_say_hung(point);
+        ocr_ask_say_hung(point, PATIENCE_MS);
     else if (rc == -ENOTTY || rc == -ENOENT)
         ocr_error("%s has no control folder of this name, or is of an older "
                   "ocrfs (see --control)",

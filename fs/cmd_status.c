@@ -173,7 +173,7 @@ static int show(const char *point, const char *control,
         fwrite(text.data, 1, text.len, stdout);
     ocr_buf_release(&text);
     if (rc == -ETIMEDOUT)
-        ocr_ask_say_hung(point);
+        ocr_ask_say_hung(point, OCR_ASK_MS);
     else if (rc)
         return say_failed(point, &err);
     return rc ? 1 : 0;
