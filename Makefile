@@ -348,6 +348,7 @@ install: all man ## install under $(DESTDIR)$(PREFIX)
 	install -Dm644 packaging/completions/ocrfs.bash $(BASH_COMPLETIONS)/ocrfs
 	install -Dm644 packaging/completions/ocrfs.zsh $(ZSH_COMPLETIONS)/_ocrfs
 	install -Dm644 packaging/completions/ocrfs.fish $(FISH_COMPLETIONS)/ocrfs.fish
+	install -Dm644 -t $(SHARE)/ocrfs/samples $(wildcard tests/data/samples/*.png tests/data/samples/*.jpg)
 	$(call unit_to,ocrfs@.service,$(SYSTEM_UNITS)/ocrfs@.service)
 	$(call unit_to,ocrfs-sleep.service,$(SYSTEM_UNITS)/ocrfs-sleep.service)
 	$(call unit_to,ocrfs@.user.service,$(USER_UNITS)/ocrfs@.service)
@@ -355,7 +356,7 @@ uninstall: ## remove what install put there
 	$(RM) $(DESTDIR)$(PREFIX)/bin/ocrfs $(SHARE)/man/man1/ocrfs.1 $(SHARE)/man/man8/ocrfs-engine.8 \
 	    $(BASH_COMPLETIONS)/ocrfs $(ZSH_COMPLETIONS)/_ocrfs $(FISH_COMPLETIONS)/ocrfs.fish \
 	    $(SYSTEM_UNITS)/ocrfs@.service $(SYSTEM_UNITS)/ocrfs-sleep.service $(USER_UNITS)/ocrfs@.service
-	$(RM) -r $(DESTDIR)$(PREFIX)/libexec/ocrfs $(DESTDIR)$(PREFIX)/lib/ocrfs
+	$(RM) -r $(DESTDIR)$(PREFIX)/libexec/ocrfs $(DESTDIR)$(PREFIX)/lib/ocrfs $(SHARE)/ocrfs/samples
 # CUDA=0: without ocrfs-cuda.
 deb: ## make Debian packages in build/deb
 	$QCUDA=$(CUDA) packaging/debian/deb.sh

@@ -8,6 +8,7 @@
 #include "fs/commands.h"
 #include "fs/formats.h"
 #include "fs/options.h"
+#include "fs/trial.h"
 #include "fs/watch.h"
 
 #include <errno.h>
@@ -27,7 +28,8 @@ enum {
     HELLO_MS = 5000,
     READY_MS = 60 * 1000,
     POLL_MS = 20,
-    WORKER_MIB = 400, /* of memory for each page read at a time */
+    RESERVE_MIB = 1024, /* of the disk, that the cache leaves free */
+    WORKER_MIB = 400,   /* of memory for each page read at a time */
     CAP_SYS_ADMIN_BIT = 21,
 };
 
@@ -163,16 +165,44 @@ static void check_allow_other(struct doctor *d)
             "/etc/fuse.conf");
 }
 
+/* All that is needed may be there, and a mount still be forbidden. */
+static void try_mount(struct doctor *d)
+{
+    struct ocr_err err = OCR_ERR_INIT;
+    struct ocr_trial trial;
+    char options[PATH_MAX + 128];
+    int rc = ocr_trial_begin(&trial, &err);
+
+    snprintf(options, sizeof options,
+             "engine=null,engine_idle=1,cache=memory,runtime=%s/run",
+             trial.base);
+    if (!rc)
+        rc = ocr_trial_mount(&trial, NULL, options, &err);
+    if (!rc)
+        rc = ocr_trial_unmount(&trial, &err);
+    ocr_trial_end(&trial);
+    if (rc)
+        say(d, MISSING, "mount", "%s", err.text);
+    else
+        say(d, OK, "mount", "an empty folder was mounted, and unmounted");
+}
+
 /* ---- folders ------------------------------------------------------------ */
 
 static void say_space(struct doctor *d, const char *folder)
 {
     struct statvfs fs;
 
-    if (statvfs(folder, &fs) == 0)
-        say(d, OK, "cache", "%s, %llu MiB of the disk are free", folder,
-            (unsigned long long)fs.f_bavail * fs.f_frsize >> 20);
-    else
+    if (statvfs(folder, &fs) == 0) {
+        const unsigned long long mib =
+            (unsigned long long)fs.f_bavail * fs.f_frsize >> 20;
+
+        say(d, mib < RESERVE_MIB && !d->options.cache_size ? NOTE : OK, "cache",
+            "%s, %llu MiB of the disk are free%s", folder, mib,
+            mib < RESERVE_MIB && !d->options.cache_size
+                ? "; below 1024 MiB new texts are not kept (see cache_size)"
+                : "");
+    } else
         say(d, OK, "cache", "%s", folder);
 }
 
@@ -321,7 +351,8 @@ static void check_model(struct doctor *d)
         say(d, OK, "model", "%s", d->options.model);
     else
         say(d, NOTE, "model",
-            "none, texts come from tesseract; name one with model=DIR");
+            "none, texts come from tesseract; get one with: ocrfs model fetch "
+            "LightOnOCR-2-1B");
     if (!places.failed && (!reads_with_model(d) || d->options.model_found))
         say(d, NOTE, "looked at", "%s", places.data);
     ocr_buf_release(&places);
@@ -469,6 +500,8 @@ int cmd_doctor(int argc, char **argv)
     } else {
         check_device(&d);
         check_fusermount(&d);
+        if (!d.missing)
+            try_mount(&d);
         check_allow_other(&d);
         check_watching(&d);
         check_cache(&d);

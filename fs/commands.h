@@ -20,6 +20,7 @@ int cmd_pause(int argc, char **argv);
 int cmd_resume(int argc, char **argv);
 int cmd_cache(int argc, char **argv);
 int cmd_model(int argc, char **argv);
+int cmd_bench(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 
 /* Takes a switch that is no option of the table out of argv: true if it was

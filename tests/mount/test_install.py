@@ -26,7 +26,9 @@ def install_and_run_from_there():
     plugins = sorted(n for n in os.listdir(BUILD) if n.startswith("ocrfs-") and n.endswith(".so"))
     check("ocrfs-tesseract.so" in plugins, "plugins: %r" % plugins)
     share = ["bash-completion/completions/ocrfs", "fish/vendor_completions.d/ocrfs.fish",
-             "man/man1/ocrfs.1", "man/man8/ocrfs-engine.8", "zsh/site-functions/_ocrfs"]
+             "man/man1/ocrfs.1", "man/man8/ocrfs-engine.8",
+             *("ocrfs/samples/" + n for n in sorted(os.listdir(DATA + "/samples")) if "." in n),
+             "zsh/site-functions/_ocrfs"]
     units = ["system/ocrfs-sleep.service", "system/ocrfs@.service", "user/ocrfs@.service"]
     equal(sorted(installed),
           ["root/usr/bin/ocrfs", *("root/usr/lib/ocrfs/" + n for n in plugins),
