@@ -192,6 +192,19 @@ static bool take_signals(struct ocr_warden *w)
     return ends;
 }
 
+/* A table that cannot be read for a moment says nothing. */
+static bool is_gone(const struct ocr_warden *w)
+{
+    struct ocr_mounts mounts;
+    bool gone;
+
+    if (ocr_mounts_read(&mounts, NULL))
+        return false;
+    gone = !ocr_mounts_have(&mounts, w->major, w->minor);
+    ocr_mounts_release(&mounts);
+    return gone;
+}
+
 static void *warden_main(void *arg)
 {
     struct ocr_warden *w = arg;
@@ -213,7 +226,7 @@ static void *warden_main(void *arg)
         if (polls[1].revents)
             return NULL;
         if ((polls[0].revents && take_signals(w)) ||
-            (polls[2].revents && !ocr_warden_is_mounted(w))) {
+            (polls[2].revents && is_gone(w))) {
             if (!stopping)
                 stop(w);
             stopping = true;
