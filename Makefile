@@ -153,6 +153,8 @@ $(OUT)/tests/tools/ocr-cat: TOOL_LIBS = $(IMG_LIBS) -ldl
 $(OUT)/tests/tools/ocr-model: $(call obj,$(BASE) $(wildcard engine/image/*.c engine/model/*.c) $(KERNELS))
 $(OUT)/tests/tools/ocr-encode: $(call obj,$(BASE) $(wildcard engine/image/*.c) engine/http/body.c engine/http/base64.c)
 $(OUT)/tests/tools/ocr-encode: TOOL_LIBS = $(IMG_LIBS) $(call pkg,--libs jansson) -ldl
+$(OUT)/tests/tools/ocr-bench: $(call obj,$(filter-out engine/server/main.c engine/gpu/system.c,$(SERVER)))
+$(OUT)/tests/tools/ocr-bench: TOOL_LIBS = $(IMG_LIBS) $(XXH_LIBS) $(MODEL_LIBS) $(SECCOMP_LIBS) -ldl
 $(OUT)/tests/tools/ocr-rates: $(call obj,$(BASE) $(KERNELS))
 $(OUT)/tests/tools/ocr-model: TOOL_LIBS = $(IMG_LIBS) $(call pkg,--libs $(MODEL_PKGS))
 
