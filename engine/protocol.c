@@ -90,7 +90,7 @@ static bool well_formed(const struct ocr_message *m, size_t received)
 
     return received >= HEADER_BYTES && m->length <= OCR_PAYLOAD_MAX &&
            received == HEADER_BYTES + m->length && m->type >= OCR_MSG_HELLO &&
-           m->type <= OCR_MSG_BEAT && (m->fd < 0 || may_carry_fd);
+           m->type <= OCR_MSG_DIGEST && (m->fd < 0 || may_carry_fd);
 }
 
 int ocr_message_receive(int sock, struct ocr_message *out)

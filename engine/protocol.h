@@ -13,6 +13,8 @@
  *                                    <--  PAGES  document, n   | ERROR
  *   READ   document, page, priority  -->
  *                                    <--  PROGRESS, TEXT       | ERROR
+ *                                    <--  DIGEST document, page, digest
+ *   READ   document, page, GO        -->
  *   CANCEL document, page            -->
  *                                    <--  BEAT  finished     (while it works)
  *                                    <--  LOST  why, sentence
@@ -22,12 +24,15 @@
  * connection; ERROR with document 0 is about the connection and its last
  * message. CAPACITY is this client's credit: pages it may have outstanding
  * between READ and TEXT or ERROR. READ of an outstanding page changes its
- * priority. CANCEL with OCR_PAGE_ALL forgets the document. CRASHED is sent
- * from a signal handler just before the engine dies; a kill from outside
- * sends nothing. LOST is the last message of an engine whose device works no
- * more; pages that may be to blame got PROGRESS with OCR_STAGE_SUSPECT before.
- * BEAT comes every second while this client's pages are read by a device that
- * can hang.
+ * priority. A document of one page is forgotten with its answer, others with
+ * CANCEL of OCR_PAGE_ALL; how many pages it has is told before its first text.
+ * A page of many waits, once it is decoded, for the client to look up whether
+ * it knows its pixels: READ with OCR_READ_GO has it read, CANCEL drops it.
+ * CRASHED is sent from a signal handler just before the engine dies; a kill
+ * from outside sends nothing. LOST is the last message of an engine whose
+ * device works no more; pages that may be to blame got PROGRESS with
+ * OCR_STAGE_SUSPECT before. BEAT comes every second while this client's pages
+ * are read by a device that can hang.
  *
  * Layer:   engine.
  * Threads: no state; one sender and one receiver per socket at a time.
@@ -58,8 +63,8 @@ enum ocr_message_type {
                              recogniser version \n what it works with, both
                              for people */
     OCR_MSG_CAPACITY = 3, /* value: credit */
-    OCR_MSG_OPEN = 4,     /* document; fd; value: bytes; payload: empty for a
-                             sealed memfd, else struct ocr_open_check */
+    OCR_MSG_OPEN = 4,     /* document; fd; value: bytes; payload: struct
+                             ocr_open_check, or empty; flags: OCR_OPEN_CHECK */
     OCR_MSG_PAGES = 5,    /* document; value: pages */
     OCR_MSG_READ = 6,     /* document, page; value: enum ocr_priority; flags */
     OCR_MSG_PROGRESS = 7, /* document, page; value: enum ocr_stage */
@@ -73,6 +78,8 @@ enum ocr_message_type {
                              page's; payload: sentence */
     OCR_MSG_BEAT = 13,    /* value: pieces of work finished; flags: ms after
                              which an engine that finishes none is lost */
+    OCR_MSG_DIGEST = 14,  /* document, page; payload: digest of its pixels,
+                             keyed with the secret of OPEN */
 };
 
 enum ocr_priority {
@@ -87,9 +94,14 @@ enum ocr_stage {
     OCR_STAGE_SUSPECT = 3, /* was worked on when the device was lost */
 };
 
-/* READ: run with nothing beside it, so that a crash has one suspect. */
 enum {
-    OCR_READ_ALONE = 1
+    OCR_OPEN_CHECK = 1, /* OPEN: no sealed memfd; its bytes may have changed */
+};
+
+enum {
+    OCR_READ_ALONE = 1, /* READ: run with nothing beside it, so that a crash has
+                           one suspect */
+    OCR_READ_GO = 2,    /* its pixels are not known: go on */
 };
 
 /* TEXT: what the finishing did to it, for the client's log. */
@@ -103,8 +115,9 @@ enum {
                               positions for */
 };
 
-/* OPEN of a file's own descriptor (above OCR_CONTENT_MEMFD_MAX): the engine
- * hashes what it reads and refuses other bytes as OCR_KIND_CHANGING. */
+/* With OCR_OPEN_CHECK, for a file's own descriptor (above
+ * OCR_CONTENT_MEMFD_MAX), the engine hashes what it reads and refuses other
+ * bytes as OCR_KIND_CHANGING. */
 struct ocr_open_check {
     uint8_t digest[16];  /* engine/content.h */
     uint8_t secret[192]; /* of the cache that keyed it */

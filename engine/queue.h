@@ -90,6 +90,12 @@ struct ocr_queue_hooks {
     /* A job ended; runs before the waiters' done. `label` as joined. */
     void (*finished)(void *arg, const struct ocr_job_key *key,
                      const char *label, const struct ocr_result *result);
+    /* A page of a document of many: the text for these pixels, malloc'd, if it
+     * is known. `page` is not the key of any file. May be NULL, as the next. */
+    char *(*page_known)(void *arg, const struct ocr_job_key *page, size_t *len);
+    /* And what they say, to be known next time. */
+    void (*page_read)(void *arg, const struct ocr_job_key *page,
+                      const char *text, size_t len);
     /* The bytes of this job were dropped and are needed now: load them, not
      * here but in another thread, and call ocr_queue_supply. */
     void (*reload)(void *arg, const struct ocr_job_key *key, const char *label);
@@ -191,11 +197,19 @@ struct ocr_queue_stats {
 
 void ocr_queue_stats(struct ocr_queue *q, struct ocr_queue_stats *out);
 
+/* A job in the engine. */
+struct ocr_queue_job {
+    const char *label;
+    int64_t age_ms;
+    enum ocr_priority priority;
+    unsigned pages, pages_done; /* 0: not counted yet */
+};
+
 /* Calls `visit` for every job in the engine, with its age; under the lock, so
  * visit only copies. */
 void ocr_queue_visit(struct ocr_queue *q,
-                     void (*visit)(void *arg, const char *label, int64_t age_ms,
-                                   enum ocr_priority priority),
+                     void (*visit)(void *arg,
+                                   const struct ocr_queue_job *running),
                      void *arg);
 
 #endif

@@ -580,6 +580,37 @@ static int open_cache(struct reader *r, struct ocr_err *err)
     return ocr_cache_open(&r->cache, &options, err);
 }
 
+/* The text of a page of a document, by its pixels; never of another version. */
+static char *on_page_known(void *arg, const struct ocr_job_key *page,
+                           size_t *len)
+{
+    struct reader *r = arg;
+    char fingerprint[256];
+    struct ocr_maker maker = maker_of(r, fingerprint);
+    struct ocr_cache_key key = {.owner = page->owner};
+    struct ocr_cached found;
+
+    maker.redo_stale = true;
+    memcpy(key.digest, page->digest.bytes, sizeof key.digest);
+    if (ocr_cache_get(r->cache, &key, &maker, &found) || found.verdict)
+        return NULL;
+    *len = (size_t)found.size;
+    return found.text;
+}
+
+/* What goes wrong is said when the text of all is to be kept. */
+static void on_page_read(void *arg, const struct ocr_job_key *page,
+                         const char *text, size_t len)
+{
+    struct reader *r = arg;
+    char fingerprint[256];
+    const struct ocr_maker maker = maker_of(r, fingerprint);
+    struct ocr_cache_key key = {.owner = page->owner};
+
+    memcpy(key.digest, page->digest.bytes, sizeof key.digest);
+    ocr_cache_put(r->cache, &key, &maker, text, len, NULL);
+}
+
 static int open_queue(struct reader *r, struct ocr_err *err)
 {
     const struct ocr_options *o = &r->options;
@@ -597,6 +628,8 @@ static int open_queue(struct reader *r, struct ocr_err *err)
     const struct ocr_queue_hooks hooks = {
         .arg = r,
         .ready = on_ready,
+        .page_known = on_page_known,
+        .page_read = on_page_read,
         .reload = on_reload,
     };
 

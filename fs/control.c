@@ -38,6 +38,7 @@ struct job {
     char label[512]; /* escaped */
     int64_t age_ms;
     enum ocr_priority priority;
+    unsigned pages, pages_done;
 };
 
 struct error_line {
@@ -69,8 +70,7 @@ static void escape(char *out, size_t size, const char *text)
     ocr_log_escape(out, size, text ? text : "", text ? strlen(text) : 0);
 }
 
-static void collect_job(void *arg, const char *label, int64_t age_ms,
-                        enum ocr_priority priority)
+static void collect_job(void *arg, const struct ocr_queue_job *running)
 {
     struct figures *f = arg;
     struct job *job = &f->jobs[f->job_count];
@@ -78,9 +78,11 @@ static void collect_job(void *arg, const char *label, int64_t age_ms,
     if (f->job_count == JOBS_SHOWN)
         return;
     f->job_count++;
-    escape(job->label, sizeof job->label, label);
-    job->age_ms = age_ms;
-    job->priority = priority;
+    escape(job->label, sizeof job->label, running->label);
+    job->age_ms = running->age_ms;
+    job->priority = running->priority;
+    job->pages = running->pages;
+    job->pages_done = running->pages_done;
 }
 
 static void collect_stats(struct ocr_fs *fs, struct figures *f)
@@ -234,6 +236,15 @@ static void people_waits(const struct figures *f, struct ocr_buf *out)
         ocr_buf_putc(out, '\n');
 }
 
+static void people_job(const struct job *job, struct ocr_buf *out)
+{
+    ocr_buf_printf(out, "  reading   %s (", job->label);
+    if (job->pages > 1)
+        ocr_buf_printf(out, "%u of %u pages, ", job->pages_done, job->pages);
+    ocr_buf_printf(out, "%.1f s, %s)\n", (double)job->age_ms / 1000,
+                   priorities[job->priority]);
+}
+
 static void people_work(const struct figures *f, struct ocr_buf *out)
 {
     const struct ocr_queue_stats *q = &f->queue;
@@ -271,9 +282,7 @@ static void people_work(const struct figures *f, struct ocr_buf *out)
                    (unsigned long long)f->ahead_used,
                    (unsigned long long)f->ahead_wasted);
     for (size_t i = 0; i < f->job_count; i++)
-        ocr_buf_printf(out, "  reading   %s (%.1f s, %s)\n", f->jobs[i].label,
-                       (double)f->jobs[i].age_ms / 1000,
-                       priorities[f->jobs[i].priority]);
+        people_job(&f->jobs[i], out);
 }
 
 static void people_watch(const struct watch_figures *w, struct ocr_buf *out)
@@ -407,10 +416,12 @@ static json_t *json_queue(const struct figures *f)
 
     for (size_t i = 0; i < f->job_count; i++)
         json_array_append_new(
-            jobs,
-            json_pack("{s:o, s:f, s:s}", "path", json_text(f->jobs[i].label),
-                      "seconds", (double)f->jobs[i].age_ms / 1000, "priority",
-                      priorities[f->jobs[i].priority]));
+            jobs, json_pack("{s:o, s:f, s:s, s:i, s:i}", "path",
+                            json_text(f->jobs[i].label), "seconds",
+                            (double)f->jobs[i].age_ms / 1000, "priority",
+                            priorities[f->jobs[i].priority], "pages",
+                            (int)f->jobs[i].pages, "pages_done",
+                            (int)f->jobs[i].pages_done));
     return json_pack(
         "{s:{s:i, s:i, s:i}, s:i, s:i, s:I, s:I, s:I, s:I, s:o}", "waiting",
         "interactive", (int)q->waiting[OCR_PRIORITY_INTERACTIVE], "readahead",

@@ -132,6 +132,8 @@ static int open_queue(struct ocr_fs *fs, struct ocr_err *err)
         .arg = fs,
         .ready = stats_engine_ready,
         .finished = reading_job_finished,
+        .page_known = reading_page_known,
+        .page_read = reading_page_read,
         .reload = reading_job_reload,
     };
     sigset_t all, old;

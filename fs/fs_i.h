@@ -546,6 +546,10 @@ size_t reading_reason(enum ocr_kind kind, const char *sentence, char *out);
 /* Hooks of the queue. */
 void reading_job_finished(void *arg, const struct ocr_job_key *key,
                           const char *label, const struct ocr_result *result);
+char *reading_page_known(void *arg, const struct ocr_job_key *page,
+                         size_t *len);
+void reading_page_read(void *arg, const struct ocr_job_key *page,
+                       const char *text, size_t len);
 void reading_job_reload(void *arg, const struct ocr_job_key *key,
                         const char *label);
 

@@ -722,6 +722,36 @@ static void store(struct ocr_fs *fs, const struct ocr_job_key *job,
         stats_cache_trouble(&fs->stats, &err);
 }
 
+/* A text of another version is no help to whoever has a document read again:
+ * what is stale here would stay so. */
+char *reading_page_known(void *arg, const struct ocr_job_key *page, size_t *len)
+{
+    struct ocr_fs *fs = arg;
+    struct ocr_maker maker = fs_maker(fs);
+    struct ocr_cache_key key = {.owner = page->owner};
+    struct ocr_cached cached;
+
+    maker.redo_stale = true;
+    memcpy(key.digest, page->digest.bytes, sizeof key.digest);
+    if (ocr_cache_get(fs->cache, &key, &maker, &cached) || cached.verdict)
+        return NULL;
+    *len = (size_t)cached.size;
+    return cached.text;
+}
+
+void reading_page_read(void *arg, const struct ocr_job_key *page,
+                       const char *text, size_t len)
+{
+    struct ocr_fs *fs = arg;
+    const struct ocr_maker maker = fs_maker(fs);
+    struct ocr_cache_key key = {.owner = page->owner};
+    struct ocr_err err = OCR_ERR_INIT;
+
+    memcpy(key.digest, page->digest.bytes, sizeof key.digest);
+    if (ocr_cache_put(fs->cache, &key, &maker, text, len, &err))
+        stats_cache_trouble(&fs->stats, &err);
+}
+
 static void remark(struct ocr_fs *fs, const char *label, unsigned flags)
 {
     char name[2 * PATH_MAX];

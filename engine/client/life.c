@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/pidfd.h>
 #include <unistd.h>
@@ -85,6 +86,12 @@ static void drop_connection(struct ocr_queue *q, struct engine *e)
     e->stats.capacity = 0;
     e->stats.pid = 0;
     e->limit_ms = 0;
+    while (e->forgotten) {
+        struct forgotten *f = e->forgotten;
+
+        e->forgotten = f->next;
+        free(f);
+    }
     for (int p = 0; p < PRIORITIES; p++)
         for (struct ocr_job *j = q->waiting[p].first; j; j = j->next)
             if (j->engine == e)

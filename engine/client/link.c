@@ -38,11 +38,10 @@ static int send_open(struct engine *e, struct ocr_job *job)
     struct ocr_open_check check;
     int rc;
 
-    if (!job->content.sealed) {
-        memcpy(check.digest, job->key.digest.bytes, sizeof check.digest);
-        memcpy(check.secret, job->secret, sizeof check.secret);
-        m.length = sizeof check;
-    }
+    memcpy(check.digest, job->key.digest.bytes, sizeof check.digest);
+    memcpy(check.secret, job->secret, sizeof check.secret);
+    m.length = sizeof check;
+    m.flags = job->content.sealed ? 0 : OCR_OPEN_CHECK;
     rc = send_message(e, &m, &check);
     if (rc == 0)
         job->document = ++e->next_document;
@@ -50,38 +49,80 @@ static int send_open(struct engine *e, struct ocr_job *job)
     return rc;
 }
 
-static int send_read(struct engine *e, struct ocr_job *job)
+static int send_read(struct engine *e, struct ocr_job *job, unsigned page,
+                     unsigned flags)
 {
     struct ocr_message m = {.type = OCR_MSG_READ,
                             .document = job->document,
+                            .page = page,
                             .value = job->priority,
-                            .flags = job->suspect ? OCR_READ_ALONE : 0,
+                            .flags =
+                                flags | (job->suspect ? OCR_READ_ALONE : 0),
                             .fd = -1};
 
     return send_message(e, &m, NULL);
 }
 
-static int send_cancel(struct engine *e, struct ocr_job *job)
+static int send_cancel(struct engine *e, uint64_t document, unsigned page)
 {
-    struct ocr_message m = {.type = OCR_MSG_CANCEL,
-                            .document = job->document,
-                            .page = OCR_PAGE_ALL,
-                            .fd = -1};
+    struct ocr_message m = {
+        .type = OCR_MSG_CANCEL, .document = document, .page = page, .fd = -1};
 
     return send_message(e, &m, NULL);
+}
+
+/* What a document of many pages leaves behind in the engine when its job ends
+ * goes when there is room in the socket. Without memory it stays there until
+ * the connection ends. */
+static void forget(struct engine *e, const struct ocr_job *job)
+{
+    struct forgotten *f = malloc(sizeof *f);
+
+    if (!f)
+        return;
+    *f = (struct forgotten){e->forgotten, job->document};
+    e->forgotten = f;
+}
+
+static void send_forgotten(struct engine *e)
+{
+    struct forgotten *f;
+
+    while ((f = e->forgotten) && !e->full &&
+           send_cancel(e, f->document, OCR_PAGE_ALL) == 0) {
+        e->forgotten = f->next;
+        free(f);
+    }
 }
 
 /* Moves a waiting job, whose bytes are here, into the engine. */
 static int send_job(struct ocr_queue *q, struct engine *e, struct ocr_job *job)
 {
+    const unsigned page = pages_next(job);
     int rc = job->document ? 0 : send_open(e, job);
 
     if (!rc)
-        rc = send_read(e, job);
+        rc = send_read(e, job, page, 0);
     if (rc)
         return rc;
     queue_unwait(q, job);
     queue_run(e, job);
+    if (job->many)
+        job->many->page[page].state = PAGE_SENT;
+    return 0;
+}
+
+/* One more page of a document that is there. */
+static int send_page(struct engine *e, struct ocr_job *job)
+{
+    const unsigned page = pages_next(job);
+    const int rc = send_read(e, job, page, 0);
+
+    if (rc)
+        return rc;
+    job->many->page[page].state = PAGE_SENT;
+    job->out++;
+    e->out++;
     return 0;
 }
 
@@ -104,7 +145,16 @@ static bool has_room(const struct ocr_queue *q, const struct engine *e,
     const bool keep = all >= 3 && priority < OCR_PRIORITY_INTERACTIVE;
 
     return e->stats.state == OCR_ENGINE_READY && !e->full &&
-           e->running.count + keep < all;
+           e->out + keep < all;
+}
+
+/* The same for a new job: documents whose pages wait for room are there, too,
+ * and must not become ever more. */
+static bool takes_job(const struct ocr_queue *q, const struct engine *e,
+                      int priority)
+{
+    return has_room(q, e, priority) && (priority == OCR_PRIORITY_INTERACTIVE ||
+                                        e->running.count < credit(q, e));
 }
 
 /* The engine with the most room for a job of this priority; NULL: none. */
@@ -113,9 +163,9 @@ static struct engine *roomiest(struct ocr_queue *q, int priority)
     struct engine *best = NULL;
 
     for (struct engine *e = q->engine; e < q->engine + q->engines; e++)
-        if (has_room(q, e, priority) &&
-            (!best || (uint64_t)e->running.count * credit(q, best) <
-                          (uint64_t)best->running.count * credit(q, e)))
+        if (takes_job(q, e, priority) &&
+            (!best || (uint64_t)e->out * credit(q, best) <
+                          (uint64_t)best->out * credit(q, e)))
             best = e;
     return best;
 }
@@ -141,6 +191,31 @@ static struct ocr_job *next_job(struct ocr_queue *q)
         }
     }
     return NULL;
+}
+
+/* Someone wants it, and it has pages that were not sent. */
+static bool has_page(const struct ocr_queue *q, const struct ocr_job *job)
+{
+    return job->many && (job->waiters || job->unattended) &&
+           (!q->suspects || job->suspect) && pages_next(job) < job->many->count;
+}
+
+/* The document to send a page of: of the highest priority, and of those the
+ * one with the fewest pages in work. */
+static struct ocr_job *next_document(struct ocr_queue *q)
+{
+    struct ocr_job *best = NULL;
+
+    if (q->paused)
+        return NULL;
+    for (struct engine *e = q->engine; e < q->engine + q->engines; e++)
+        for (struct ocr_job *j = e->running.first; j; j = j->next)
+            if (has_room(q, e, (int)j->priority) &&
+                (!best || j->priority > best->priority ||
+                 (j->priority == best->priority && j->out < best->out)) &&
+                has_page(q, j))
+                best = j;
+    return best;
 }
 
 /* ---- messages from the engine
@@ -245,16 +320,145 @@ static char *text_of(const struct ocr_message *m)
     return NULL;
 }
 
+/* All pages are there: the job ends with their text. */
+static void end_document(struct ocr_queue *q, struct engine *e,
+                         struct ocr_job *job)
+{
+    struct ocr_result result = {.pages = job->pages, .sentence = ""};
+    char *text;
+
+    forget(e, job);
+    queue_unrun(e, job);
+    text = pages_text(job, &result.len);
+    result.text = text;
+    result.flags = job->many->flags;
+    if (text)
+        queue_end(q, job, &result);
+    else
+        queue_end_error(q, job, OCR_KIND_FAILED,
+                        "no memory for the text of all pages");
+    free(text);
+}
+
+/* The page that a message is about; NULL if it is not in the engine. */
+static struct job_page *page_of(struct ocr_job *job,
+                                const struct ocr_message *m)
+{
+    struct job_page *page;
+
+    if (!job->many || m->page >= job->many->count)
+        return NULL;
+    page = &job->many->page[m->page];
+    return page->state == PAGE_SENT || page->state == PAGE_GO ? page : NULL;
+}
+
+static struct ocr_job_key page_key(const struct ocr_job *job,
+                                   const struct job_page *page)
+{
+    return (struct ocr_job_key){page->digest, job->key.owner};
+}
+
+/* Keeps the text of these pixels. The job stays: only this thread ends it. */
+static void keep_page(struct ocr_queue *q, const struct ocr_job *job,
+                      const struct job_page *page, const char *text, size_t len)
+{
+    const struct ocr_job_key key = page_key(job, page);
+
+    if (!q->hooks.page_read || !page->has_digest)
+        return;
+    pthread_mutex_unlock(&q->lock);
+    q->hooks.page_read(q->hooks.arg, &key, text, len);
+    pthread_mutex_lock(&q->lock);
+}
+
+static void got_page_text(struct ocr_queue *q, struct engine *e,
+                          struct ocr_job *job, const struct ocr_message *m)
+{
+    struct job_page *page = page_of(job, m);
+    char *text = page ? text_of(m) : NULL;
+
+    e->deaths = 0;
+    e->alive_ms = ocr_now_ms();
+    if (!page)
+        return;
+    if (!text) {
+        forget(e, job);
+        queue_unrun(e, job);
+        queue_end_error(q, job, OCR_KIND_FAILED,
+                        "the text did not come through whole");
+        return;
+    }
+    /* Of blank pages nothing is kept: they cost nothing to read. */
+    job->many->flags |= m->flags & ~(unsigned)OCR_TEXT_BLANK;
+    if (!(m->flags & OCR_TEXT_PARTIAL))
+        keep_page(q, job, page, text, m->value);
+    pages_done(q, e, job, m->page, text, m->value);
+    if (pages_are_done(job))
+        end_document(q, e, job);
+}
+
+static int tell_go(struct engine *e, struct ocr_job *job, unsigned index)
+{
+    return send_read(e, job, index, OCR_READ_GO);
+}
+
+/* The page is decoded: is there a text for such pixels? */
+static void got_digest(struct ocr_queue *q, struct engine *e,
+                       struct ocr_job *job, const struct ocr_message *m)
+{
+    struct job_page *page = page_of(job, m);
+    struct ocr_job_key key;
+    char *text = NULL;
+    size_t len = 0;
+
+    if (!page || m->length != sizeof page->digest.bytes)
+        return;
+    memcpy(page->digest.bytes, m->payload, sizeof page->digest.bytes);
+    page->has_digest = true;
+    key = page_key(job, page);
+    if (q->hooks.page_known) {
+        pthread_mutex_unlock(&q->lock);
+        text = q->hooks.page_known(q->hooks.arg, &key, &len);
+        pthread_mutex_lock(&q->lock);
+    }
+    if (text && send_cancel(e, job->document, m->page) == 0) {
+        pages_done(q, e, job, m->page, text, len);
+        if (pages_are_done(job))
+            end_document(q, e, job);
+        return;
+    }
+    free(text);
+    if (tell_go(e, job, m->page)) {
+        page->state = PAGE_GO; /* when there is room in the socket */
+        job->many->go++;
+    }
+}
+
+static void got_pages(struct ocr_queue *q, struct engine *e,
+                      struct ocr_job *job, const struct ocr_message *m)
+{
+    job->pages = (unsigned)m->value;
+    if (job->pages <= 1 || job->many || !pages_begin(job, job->pages))
+        return;
+    forget(e, job);
+    queue_unrun(e, job);
+    queue_end_error(q, job, OCR_KIND_FAILED, "no memory for so many pages");
+}
+
 static void got_text(struct ocr_queue *q, struct engine *e, struct ocr_job *job,
                      const struct ocr_message *m)
 {
-    char *text = text_of(m);
-    const struct ocr_result result = {.text = text,
-                                      .len = m->value,
-                                      .flags = m->flags,
-                                      .pages = job->pages ? job->pages : 1,
-                                      .sentence = ""};
+    struct ocr_result result = {.len = m->value,
+                                .flags = m->flags,
+                                .pages = job->pages ? job->pages : 1,
+                                .sentence = ""};
+    char *text;
 
+    if (job->many) {
+        got_page_text(q, e, job, m);
+        return;
+    }
+    result.text = text = text_of(m);
     e->deaths = 0;
     e->alive_ms = ocr_now_ms();
     queue_unrun(e, job);
@@ -266,6 +470,27 @@ static void got_text(struct ocr_queue *q, struct engine *e, struct ocr_job *job,
     free(text);
 }
 
+/* A document is read whole or not at all: its first page that fails ends it,
+ * those that were read are kept. */
+static void got_page_error(struct ocr_queue *q, struct engine *e,
+                           struct ocr_job *job, const struct ocr_message *m,
+                           enum ocr_kind kind)
+{
+    char sentence[300];
+
+    if (!page_of(job, m))
+        return; /* known without the engine */
+    if (kind == OCR_KIND_CANCELLED) {
+        pages_again(e, job, m->page);
+        return;
+    }
+    snprintf(sentence, sizeof sentence, "page %u: %.255s", m->page + 1,
+             m->payload);
+    forget(e, job);
+    queue_unrun(e, job);
+    queue_end_error(q, job, kind, sentence);
+}
+
 static void got_error(struct ocr_queue *q, struct engine *e,
                       struct ocr_job *job, const struct ocr_message *m)
 {
@@ -273,6 +498,10 @@ static void got_error(struct ocr_queue *q, struct engine *e,
                                    ? (enum ocr_kind)m->value
                                    : OCR_KIND_FAILED;
 
+    if (job->many) {
+        got_page_error(q, e, job, m, kind);
+        return;
+    }
     queue_unrun(e, job);
     if (kind == OCR_KIND_CANCELLED && (job->waiters || job->unattended)) {
         /* Somebody came after the cancel went out. */
@@ -302,8 +531,14 @@ static void got_connection_error(struct ocr_queue *q, struct engine *e,
 
 static void got_progress(struct ocr_job *job, const struct ocr_message *m)
 {
+    struct job_page *page = page_of(job, m);
+
     job->started = true;
     job->reading = job->reading || m->value == OCR_STAGE_READING;
+    if (page && !page->reading && m->value == OCR_STAGE_READING) {
+        page->reading = true;
+        job->many->reading++;
+    }
     job->named = job->named || m->value == OCR_STAGE_SUSPECT;
 }
 
@@ -323,7 +558,9 @@ static void handle_about_job(struct ocr_queue *q, struct engine *e,
     if (!job)
         return;
     if (m->type == OCR_MSG_PAGES)
-        job->pages = (unsigned)m->value;
+        got_pages(q, e, job, m);
+    else if (m->type == OCR_MSG_DIGEST)
+        got_digest(q, e, job, m);
     else if (m->type == OCR_MSG_PROGRESS)
         got_progress(job, m);
     else if (m->type == OCR_MSG_TEXT)
@@ -387,15 +624,58 @@ void queue_receive(struct ocr_queue *q, struct engine *e)
 /* ---- the thread
  * ---------------------------------------------------------------- */
 
+static void send_go(struct engine *e, struct ocr_job *job)
+{
+    for (unsigned i = job->many->first; i < job->many->count; i++) {
+        struct job_page *page = &job->many->page[i];
+
+        if (page->state != PAGE_GO)
+            continue;
+        if (tell_go(e, job, i))
+            return;
+        page->state = PAGE_SENT;
+        job->many->go--;
+    }
+}
+
+/* Somebody is in more of a hurry; pages that follow are sent so anyway. */
+static bool send_raised(struct engine *e, struct ocr_job *job)
+{
+    if (!job->many)
+        return send_read(e, job, 0, 0) == 0;
+    for (unsigned i = job->many->first; i < job->many->count; i++)
+        if (job->many->page[i].state == PAGE_SENT && send_read(e, job, i, 0))
+            return false;
+    return true;
+}
+
 /* What changed for jobs in the engine: nobody waits, or it is urgent now. */
 static void send_changes(struct engine *e)
 {
+    send_forgotten(e);
     for (struct ocr_job *j = e->running.first; j && !e->full; j = j->next) {
-        if (!j->waiters && !j->unattended && !j->started && !j->cancel_sent)
-            j->cancel_sent = send_cancel(e, j) == 0;
+        if (!j->many && !j->waiters && !j->unattended && !j->started &&
+            !j->cancel_sent)
+            j->cancel_sent = send_cancel(e, j->document, OCR_PAGE_ALL) == 0;
+        if (j->many && j->many->go)
+            send_go(e, j);
         if (j->raised)
-            j->raised = send_read(e, j) != 0;
+            j->raised = !send_raised(e, j);
     }
+}
+
+/* Nobody wants the rest of a document: the pages that are in work were
+ * waited for, and kept; no other is begun. */
+static bool end_unwanted(struct ocr_queue *q, struct engine *e)
+{
+    for (struct ocr_job *j = e->running.first; j; j = j->next)
+        if (j->many && !j->waiters && !j->unattended && !j->out) {
+            forget(e, j);
+            queue_unrun(e, j);
+            queue_end_error(q, j, OCR_KIND_CANCELLED, "nobody waited any more");
+            return true;
+        }
+    return false;
 }
 
 /* Asks for the bytes of jobs that next_job marked; outside the lock. */
@@ -421,20 +701,38 @@ static void ask_reloads(struct ocr_queue *q)
     pthread_mutex_lock(&q->lock);
 }
 
+/* A new job, or one more page of a document: by priority, then in turn, so that
+ * a long document holds nobody up and comes to its end. */
+static bool send_one(struct ocr_queue *q)
+{
+    struct ocr_job *job = next_job(q), *document = next_document(q);
+    struct engine *e;
+
+    if (document && (!job || document->priority > job->priority ||
+                     (document->priority == job->priority && q->page_turn))) {
+        q->page_turn = false;
+        e = document->engine;
+        return !e->full && !send_page(e, document);
+    }
+    if (!job)
+        return false;
+    q->page_turn = true;
+    e = job->document ? job->engine : roomiest(q, (int)job->priority);
+    return e && !e->full && !send_job(q, e, job);
+}
+
 static void send_jobs(struct ocr_queue *q)
 {
-    struct ocr_job *job;
+    for (unsigned i = 0; i < q->engines; i++) {
+        struct engine *e = &q->engine[i];
 
-    for (unsigned i = 0; i < q->engines; i++)
-        if (q->engine[i].stats.state == OCR_ENGINE_READY)
-            send_changes(&q->engine[i]);
-    while ((job = next_job(q))) {
-        struct engine *e =
-            job->document ? job->engine : roomiest(q, (int)job->priority);
-
-        if (e->full || send_job(q, e, job))
-            break;
+        while (end_unwanted(q, e))
+            continue;
+        if (e->stats.state == OCR_ENGINE_READY)
+            send_changes(e);
     }
+    while (send_one(q))
+        continue;
     ask_reloads(q);
 }
 

@@ -93,6 +93,7 @@ static void unhash_job(struct ocr_queue *q, struct ocr_job *job)
 static void free_job(struct ocr_job *job)
 {
     ocr_content_release(&job->content);
+    pages_free(job->many);
     free(job->label);
     free(job);
 }
@@ -164,12 +165,17 @@ void queue_run(struct engine *e, struct ocr_job *job)
     job->started = job->cancel_sent = job->raised = false;
     job->reading = job->named = false;
     job->sent_ms = ocr_now_ms();
+    job->out = 1;
+    e->out++;
     list_append(&e->running, job);
 }
 
 void queue_unrun(struct engine *e, struct ocr_job *job)
 {
     list_remove(&e->running, job);
+    e->out -= job->out;
+    job->out = 0;
+    pages_come_back(job);
 }
 
 unsigned queue_running(const struct ocr_queue *q)
@@ -734,8 +740,8 @@ void ocr_queue_stats(struct ocr_queue *q, struct ocr_queue_stats *out)
 }
 
 void ocr_queue_visit(struct ocr_queue *q,
-                     void (*visit)(void *arg, const char *label, int64_t age_ms,
-                                   enum ocr_priority priority),
+                     void (*visit)(void *arg,
+                                   const struct ocr_queue_job *running),
                      void *arg)
 {
     const int64_t now = ocr_now_ms();
@@ -743,6 +749,11 @@ void ocr_queue_visit(struct ocr_queue *q,
     pthread_mutex_lock(&q->lock);
     for (unsigned i = 0; i < q->engines; i++)
         for (struct ocr_job *j = q->engine[i].running.first; j; j = j->next)
-            visit(arg, j->label, now - j->sent_ms, j->priority);
+            visit(arg, &(struct ocr_queue_job){
+                           .label = j->label,
+                           .age_ms = now - j->sent_ms,
+                           .priority = j->priority,
+                           .pages = j->pages,
+                           .pages_done = j->many ? j->many->done : 0});
     pthread_mutex_unlock(&q->lock);
 }

@@ -19,6 +19,34 @@ enum job_state {
     JOB_ENDING,    /* its result is being handed out, or it is in `ended` */
 };
 
+enum job_page_state {
+    PAGE_TODO,
+    PAGE_SENT, /* in the engine */
+    PAGE_GO,   /* there, and to be told that its pixels are not known */
+    PAGE_DONE,
+};
+
+struct job_page {
+    enum job_page_state state;
+    bool reading;    /* with the recogniser */
+    bool risky;      /* was in an engine that died */
+    bool has_digest; /* of its pixels */
+    struct ocr_digest digest;
+    char *text; /* of PAGE_DONE; NULL: none */
+    size_t len;
+};
+
+/* Of a document of more than one page. Texts are here until all are. */
+struct job_pages {
+    unsigned count, done;
+    unsigned first;   /* all before it are done */
+    unsigned reading; /* pages with the recogniser */
+    unsigned go;      /* pages in PAGE_GO */
+    unsigned flags;   /* OCR_TEXT_* of any */
+    uint64_t bytes;   /* of texts */
+    struct job_page page[];
+};
+
 struct ocr_job {
     struct ocr_job_key key;
     char *label;
@@ -36,10 +64,12 @@ struct ocr_job {
     bool reading;          /* with the recogniser */
     bool named;            /* by the engine, when it lost its device */
     bool cancel_sent;
-    bool raised;    /* its priority changed after it was sent */
-    bool suspect;   /* was being read when the engine died */
-    unsigned kills; /* of the engine while this job ran alone in it */
-    unsigned pages; /* 0: not told */
+    bool raised;            /* its priority changed after it was sent */
+    bool suspect;           /* was being read when the engine died */
+    unsigned kills;         /* of the engine while this job ran alone in it */
+    unsigned pages;         /* 0: not told */
+    unsigned out;           /* of them in the engine */
+    struct job_pages *many; /* NULL: one page, or not told */
     int64_t sent_ms;
     struct ocr_err end;          /* how it ends, for jobs in `ended` */
     struct ocr_job *chain;       /* same bucket */
@@ -51,6 +81,11 @@ struct job_list {
     unsigned count;
 };
 
+struct forgotten {
+    struct forgotten *next;
+    uint64_t document;
+};
+
 /* An engine, and what this queue has in it. */
 struct engine {
     struct ocr_engine_config config; /* the queue's, with a device of its own */
@@ -59,6 +94,7 @@ struct engine {
     /* Guarded by the queue's lock: */
     struct ocr_engine_stats stats; /* running is filled on asking */
     struct job_list running;
+    unsigned out; /* pages of these jobs that are there */
     char version[128], fingerprint[256], details[256];
     bool refused;
     bool hopeless; /* nothing is to be had from it for now */
@@ -71,6 +107,7 @@ struct engine {
     bool full;   /* the socket takes no more for now */
     bool on_gpu; /* texts came from a GPU, and must go on to */
     uint64_t next_document;
+    struct forgotten *forgotten; /* documents that it is to forget */
     int64_t hello_by_ms, retry_at_ms, end_by_ms;
     unsigned failures; /* starts without READY, in a row */
     unsigned deaths;   /* since the last text */
@@ -101,6 +138,7 @@ struct ocr_queue {
     bool stopping;
     bool paused;
     bool wanted;                  /* somebody is in ocr_queue_connect */
+    bool page_turn;               /* pages of documents and new jobs in turn */
     struct ocr_queue_stats stats; /* what is of engines is filled on asking */
     struct engine engine[OCR_ENGINES_MAX]; /* see there */
     unsigned engines;                      /* immutable */
@@ -171,6 +209,29 @@ int64_t engine_alarm_ms(const struct ocr_queue *q, const struct engine *e);
 
 /* True if jobs wait that may be sent, or somebody waits for an engine. */
 bool queue_has_work(const struct ocr_queue *q);
+
+/* pages.c, all with the lock held: */
+
+/* The document has `count` pages, of which the first is in the engine. */
+int pages_begin(struct ocr_job *job, unsigned count);
+void pages_free(struct job_pages *many); /* NULL is a no-op */
+
+/* The page to send next; their count if there is none. 0 if nobody counted. */
+unsigned pages_next(const struct ocr_job *job);
+
+/* Page `index` left the engine: with its text, which becomes the job's, or
+ * to be sent again. */
+void pages_done(struct ocr_queue *q, struct engine *e, struct ocr_job *job,
+                unsigned index, char *text, size_t len);
+void pages_again(struct engine *e, struct ocr_job *job, unsigned index);
+
+/* The engine is gone: what was in it is to be sent again. */
+void pages_come_back(struct ocr_job *job);
+
+bool pages_are_done(const struct ocr_job *job);
+
+/* The text of all, once; malloc'd or NULL. */
+char *pages_text(struct ocr_job *job, size_t *len);
 
 /* The queue's thread (link.c); arg is the queue. */
 void *queue_thread(void *arg);

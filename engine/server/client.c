@@ -213,32 +213,50 @@ static bool sound_descriptor(const struct ocr_message *m)
     const int seals = F_SEAL_WRITE | F_SEAL_SHRINK;
     struct stat st;
 
-    if (m->fd < 0 || fstat(m->fd, &st) || !S_ISREG(st.st_mode))
+    if (m->fd < 0 || fstat(m->fd, &st) || !S_ISREG(st.st_mode) ||
+        (m->length && m->length != sizeof(struct ocr_open_check)))
         return false;
-    if (m->length == sizeof(struct ocr_open_check))
-        return true;
-    return m->length == 0 && (uint64_t)st.st_size == m->value &&
+    if (m->flags & OCR_OPEN_CHECK)
+        return m->length != 0;
+    return (uint64_t)st.st_size == m->value &&
            (fcntl(m->fd, F_GET_SEALS) & seals) == seals;
 }
 
-/* The verdict from the first bytes. */
-static int look_at(struct document *d, struct ocr_err *err)
+/* What it is by its first bytes. One that cannot be read is found out when it
+ * is decoded. */
+static enum ocr_format sniff(const struct document *d)
 {
     uint8_t head[OCR_SNIFF_BYTES];
     const ssize_t n = ocr_pread_full(d->fd, head, sizeof head, 0);
 
+    return n > 0 ? ocr_image_sniff(head, (size_t)n) : OCR_FORMAT_UNKNOWN;
+}
+
+/* The verdict from the first bytes. */
+static int look_at(int fd, struct ocr_err *err)
+{
+    uint8_t head[OCR_SNIFF_BYTES];
+    const ssize_t n = ocr_pread_full(fd, head, sizeof head, 0);
+
     if (n < 0)
         return ocr_err_set(err, (int)n, "cannot read the image: %s",
                            strerror((int)-n));
-    d->helper = ocr_formats_helper(ocr_image_sniff(head, (size_t)n));
     return ocr_image_check(head, (size_t)n, err);
 }
 
-static void got_open(struct client *c, struct ocr_message *m)
+void client_pages(struct client *c, const struct document *d)
 {
     const struct ocr_message pages = {
-        .type = OCR_MSG_PAGES, .document = m->document, .value = 1};
+        .type = OCR_MSG_PAGES, .document = d->number, .value = d->pages};
+
+    client_send(c, &pages, NULL, -1);
+}
+
+/* Documents of many pages are counted with the first page that is decoded. */
+static void got_open(struct server *s, struct client *c, struct ocr_message *m)
+{
     struct document *d;
+    enum ocr_format format;
 
     if (!m->document || find_document(c, m->document) || !sound_descriptor(m)) {
         c->gone = true; /* not one of ours */
@@ -250,14 +268,29 @@ static void got_open(struct client *c, struct ocr_message *m)
         return;
     }
     d->number = m->document;
+    d->id = ++s->next_document;
     d->fd = m->fd;
     m->fd = -1;
     d->size = m->value;
-    d->checked = m->length == sizeof d->check;
+    d->keyed = m->length == sizeof d->check;
+    d->checked = m->flags & OCR_OPEN_CHECK;
     memcpy(&d->check, m->payload, m->length);
+    format = sniff(d);
+    d->helper = ocr_formats_helper(format);
+    d->pages = !ocr_format_has_pages(format);
     d->next = c->documents;
     c->documents = d;
-    client_send(c, &pages, NULL, -1);
+    if (d->pages)
+        client_pages(c, d);
+}
+
+/* READ of a page that is in work already. */
+static void read_again(struct server *s, struct page *p,
+                       enum ocr_priority priority, unsigned flags)
+{
+    page_prioritise(s, p, priority);
+    if (flags & OCR_READ_GO)
+        page_go(s, p);
 }
 
 static void got_read(struct server *s, struct client *c,
@@ -271,15 +304,15 @@ static void got_read(struct server *s, struct client *c,
     struct ocr_err err = OCR_ERR_INIT;
 
     if (p) {
-        page_prioritise(s, p, priority);
+        read_again(s, p, priority, m->flags);
         return;
     }
-    if (!d || m->page != 0) {
+    if (!d || (d->pages && m->page >= d->pages)) {
         client_error(c, m->document, m->page, OCR_KIND_FAILED,
                      "there is no such page");
         return;
     }
-    if (look_at(d, &err)) {
+    if (look_at(d->fd, &err)) {
         client_error(c, m->document, m->page,
                      err.kind ? err.kind : OCR_KIND_FAILED, err.text);
         forget_document(c, d);
@@ -327,7 +360,7 @@ static void handle(struct server *s, struct client *c, struct ocr_message *m)
     if (m->type == OCR_MSG_HELLO)
         got_hello(s, c, m);
     else if (m->type == OCR_MSG_OPEN && c->ready_sent)
-        got_open(c, m);
+        got_open(s, c, m);
     else if (m->type == OCR_MSG_READ && c->ready_sent)
         got_read(s, c, m);
     else if (m->type == OCR_MSG_CANCEL && c->ready_sent)

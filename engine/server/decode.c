@@ -2,6 +2,7 @@
 
 #include "engine/base/io.h"
 #include "engine/base/log.h"
+#include "engine/content.h"
 #include "engine/server/sandbox.h"
 
 #include <errno.h>
@@ -200,6 +201,33 @@ static void take_pixels(struct ocr_decoded *result,
     result->image.pixels = map;
 }
 
+/* Of the pixels and of their shape. A digest of a file it is never. */
+static void take_digest(struct ocr_decoded *result, const uint8_t *secret)
+{
+#if HAVE_XXHASH
+    const struct ocr_image *image = &result->image;
+    struct {
+        struct ocr_digest pixels;
+        uint32_t width, height, channels;
+        char what[4];
+    } page = {.width = image->width,
+              .height = image->height,
+              .channels = image->channels,
+              .what = {'p', 'a', 'g', 'e'}};
+    struct ocr_digest digest;
+
+    if (!secret || !image->pixels)
+        return;
+    ocr_digest_of(&page.pixels, image->pixels, ocr_image_bytes(image), secret);
+    ocr_digest_of(&digest, &page, sizeof page, secret);
+    memcpy(result->digest, digest.bytes, sizeof result->digest);
+    result->has_digest = true;
+#else
+    (void)result;
+    (void)secret;
+#endif
+}
+
 /* Why a helper is dead that was neither killed from outside nor gave up. */
 static void blame(const struct worker *w, struct ocr_decoded *result, int signo,
                   int status)
@@ -270,6 +298,8 @@ static bool receive(struct worker *w, const struct ocr_decode_task *task,
         fail(result, response.kind, response.sentence);
     } else {
         take_pixels(result, &response.image, w->pixels);
+        if (response.pages > 1)
+            take_digest(result, task->secret);
     }
     return false;
 }

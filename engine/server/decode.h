@@ -47,6 +47,7 @@ struct ocr_decode_task {
     enum ocr_helper_kind helper;
     enum ocr_priority priority;
     const struct ocr_open_check *check; /* NULL: none; borrowed until done */
+    const uint8_t *secret; /* the same: keys the digest; NULL: there is none */
     struct ocr_image_limits limits;
 };
 
@@ -55,7 +56,9 @@ struct ocr_decoded {
     enum ocr_kind kind;     /* OCR_KIND_NONE: image is set */
     uint32_t pages;         /* of the document; 0 if it did not open */
     struct ocr_image image; /* release with ocr_decoded_release */
-    char sentence[256];     /* why, if kind is set */
+    bool has_digest;        /* of the pixels, made here and not by the helper */
+    uint8_t digest[16];
+    char sentence[256]; /* why, if kind is set */
 };
 
 struct ocr_decode_config {

@@ -50,6 +50,7 @@ static unsigned *counter_of(struct server *s, enum page_state state)
     switch (state) {
     case PAGE_DECODING:
         return &s->decoding;
+    case PAGE_ASKED:
     case PAGE_DECODED:
         return &s->decoded;
     case PAGE_READING:
@@ -109,11 +110,14 @@ static void free_page(struct server *s, struct page *p)
     free(p);
 }
 
-/* A document has one page for now: with its answer it is done with. */
+/* A document of one page, or one that did not open, is done with its answer;
+ * others are when their client says so. */
 static void forget(struct page *p)
 {
     struct document **at = &p->client->documents;
 
+    if (p->document->pages > 1)
+        return;
     while (*at && *at != p->document)
         at = &(*at)->next;
     if (*at) {
@@ -311,6 +315,7 @@ void page_cancel(struct server *s, struct page *p)
     p->cancelled = true;
     switch (p->state) {
     case PAGE_QUEUED:
+    case PAGE_ASKED:
     case PAGE_DECODED:
         answer_error(s, p, OCR_KIND_CANCELLED, "nobody waited any more");
         break;
@@ -335,6 +340,36 @@ void pages_orphan(struct server *s, struct client *c)
     }
 }
 
+/* The first page of a document that was decoded tells how many there are. */
+static void count_pages(struct page *p, uint32_t pages)
+{
+    struct document *d = p->document;
+
+    if (d->pages || !pages)
+        return;
+    d->pages = pages;
+    if (p->client)
+        client_pages(p->client, d);
+}
+
+/* A page of many: perhaps the client knows one of these pixels. */
+static void ask(struct server *s, struct page *p, const uint8_t digest[16])
+{
+    const struct ocr_message m = {.type = OCR_MSG_DIGEST,
+                                  .document = p->document->number,
+                                  .page = p->number,
+                                  .length = 16};
+
+    set_state(s, p, PAGE_ASKED);
+    client_send(p->client, &m, digest, -1);
+}
+
+void page_go(struct server *s, struct page *p)
+{
+    if (p->state == PAGE_ASKED)
+        set_state(s, p, PAGE_DECODED);
+}
+
 void page_decoded(struct server *s, struct ocr_decoded *decoded)
 {
     struct page *p = find_id(s, decoded->id);
@@ -343,12 +378,7 @@ void page_decoded(struct server *s, struct ocr_decoded *decoded)
         ocr_decoded_release(&decoded->image);
         return;
     }
-    if (decoded->pages > 1) {
-        ocr_decoded_release(&decoded->image);
-        answer_error(s, p, OCR_KIND_UNSUPPORTED,
-                     "a document of more than one page is not supported");
-        return;
-    }
+    count_pages(p, decoded->pages);
     if (decoded->kind) {
         answer_error(s, p, decoded->kind, decoded->sentence);
         return;
@@ -359,6 +389,8 @@ void page_decoded(struct server *s, struct ocr_decoded *decoded)
         answer_error(s, p, OCR_KIND_CANCELLED, "nobody waited any more");
     else if (p->image.blank)
         answer_text(s, p, "", 0, OCR_TEXT_BLANK);
+    else if (decoded->has_digest && p->client)
+        ask(s, p, decoded->digest);
 }
 
 static enum ocr_tables tables_of(const struct page *p)
@@ -443,12 +475,14 @@ static bool start_decoding(struct server *s, struct page *p)
     const struct document *d = p->document;
     char partial[8];
     struct ocr_decode_task task = {.id = p->id,
+                                   .document = d->id,
                                    .fd = d->fd,
                                    .size = d->size,
                                    .page = p->number,
                                    .helper = d->helper,
                                    .priority = p->priority,
                                    .check = d->checked ? &d->check : NULL,
+                                   .secret = d->keyed ? d->check.secret : NULL,
                                    .limits = OCR_IMAGE_LIMITS_DEFAULT};
     struct ocr_err err = OCR_ERR_INIT;
 

@@ -5,6 +5,7 @@
  * recogniser's, both through the mailbox (the only lock here).
  *
  *   READ -> QUEUED -> DECODING -> DECODED -> READING -> TEXT | ERROR
+ *                              -> ASKED -> DECODED (a page of many)
  *
  * Decoding runs ahead of the recogniser by as many pages as it has slots, so
  * that none of them waits for a decoder. Interactive pages first, then the
@@ -23,12 +24,16 @@
 enum page_state {
     PAGE_QUEUED,   /* waits for a decoder */
     PAGE_DECODING, /* in the decode pool */
+    PAGE_ASKED,    /* the client looks up whether it knows the pixels */
     PAGE_DECODED,  /* waits for the recogniser */
     PAGE_READING,  /* in the recogniser */
 };
 
 struct document {
     uint64_t number; /* the client's name for it */
+    uint64_t id;     /* the decode pool's */
+    uint32_t pages;  /* 0: not counted yet */
+    bool keyed;      /* check.secret is set */
     int fd;
     uint64_t size;
     enum ocr_helper_kind helper; /* that decodes it */
@@ -104,7 +109,7 @@ struct server {
     int listener, wake;
     struct client *clients;
     struct page *first_page, *last_page; /* in order of arrival */
-    uint64_t next_id, next_turn;
+    uint64_t next_id, next_turn, next_document;
     unsigned decoding, decoded, reading; /* pages by state */
     uint64_t ahead_bytes;                /* of the pixels of DECODED pages */
     int64_t idle_since_ms, beat_ms;
@@ -134,6 +139,8 @@ void client_send(struct client *c, const struct ocr_message *header,
                  const void *payload, int fd);
 void client_error(struct client *c, uint64_t document, uint32_t page,
                   enum ocr_kind kind, const char *sentence);
+/* Tells how many pages the document has. */
+void client_pages(struct client *c, const struct document *d);
 /* READY, or why there is none, to a client that said HELLO. */
 void client_greet(struct server *s, struct client *c);
 
@@ -143,6 +150,7 @@ void page_add(struct server *s, struct client *c, struct document *d,
 struct page *page_find(struct server *s, const struct client *c,
                        uint64_t document, uint32_t number);
 void page_cancel(struct server *s, struct page *p);
+void page_go(struct server *s, struct page *p);        /* if it was ASKED */
 void pages_orphan(struct server *s, struct client *c); /* it goes away */
 void page_decoded(struct server *s, struct ocr_decoded *decoded);
 void page_recognised(struct server *s, struct ocr_recognised *text);
