@@ -164,7 +164,7 @@ $(OUT)/tests/%.c.o: CPP_PKGS = $(FORMAT_CPP) $(call pkg,--cflags fuse3 $(FORMAT_
 $(OUT)/kernels/%.c.o: CPP_PKGS = -ffp-contract=off
 $(OUT)/kernels/cuda/%.c.o: CPP_PKGS = -ffp-contract=off -fvisibility=hidden \
     -isystem $(CUDA_HOME)/include
-$(OUT)/engine/formats/%.c.o: CPP_PKGS = $(call pkg,--cflags $(FORMAT_PKGS_$*))
+$(OUT)/engine/formats/%.c.o: CPP_PKGS = $(call pkg,--cflags $(FORMAT_PKGS_$(notdir $*)))
 $(OUT)/engine/tesseract/%.c.o: CPP_PKGS = $(call pkg,--cflags $(TESS_PKGS))
 $(VERSIONED): CPP_VERSION = -DOCR_VERSION='"$(VERSION)"'
 $(VERSIONED): $(OUT)/version

@@ -40,7 +40,8 @@ static void set_limits(enum ocr_helper_kind kind)
         limit(RLIMIT_NPROC, 0);
     limit(RLIMIT_MEMLOCK, 0);
     limit(RLIMIT_MSGQUEUE, 0);
-    limit(RLIMIT_NOFILE, DESCRIPTORS);
+    limit(RLIMIT_NOFILE,
+          kind == OCR_HELPER_FONTS ? 4 * DESCRIPTORS : DESCRIPTORS);
     if (!OCR_SANITIZED)
         limit(RLIMIT_FSIZE, 0); /* does not count for mappings */
 }

@@ -55,8 +55,15 @@ static const char *const looked_at[] = {"/proc", "/sys", "/etc/ld.so.cache",
 /* Where fonts, their configuration and its caches are, and the tables that a
  * PDF with Chinese, Japanese or Korean text names. */
 static const char *const fonts[] = {
-    "/usr/share/fonts", "/usr/local/share/fonts", "/usr/share/fontconfig",
-    "/etc/fonts",       "/var/cache/fontconfig",  "/usr/share/poppler"};
+    "/usr/share/fonts",
+    "/usr/local/share/fonts",
+    "/usr/share/texmf/fonts", /* links lead from the first to these */
+    "/usr/share/texlive/texmf-dist/fonts",
+    "/usr/share/ghostscript",
+    "/usr/share/fontconfig",
+    "/etc/fonts",
+    "/var/cache/fontconfig",
+    "/usr/share/poppler"};
 static const char *const devices[] = {"/dev/null", "/dev/zero", "/dev/full",
                                       "/dev/random", "/dev/urandom"};
 

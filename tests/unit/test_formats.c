@@ -113,6 +113,10 @@ static const char *const samples[] = {
 #ifdef HAVE_FORMAT_heif
     "avif-rgb8.avif",
 #endif
+#ifdef HAVE_FORMAT_pdf
+    "pdf-image-2pages.pdf",
+    "pdf-text.pdf",
+#endif
     NULL};
 
 /* What is cut off is refused, or was not needed for a pixel. */
