@@ -57,6 +57,7 @@ struct figures {
     double rate; /* pages a second */
     uint64_t ahead_started, ahead_used, ahead_wasted;
     struct watch_figures watch;
+    struct newcomers_figures newcomers;
     uint64_t errors[OCR_KIND_LAST + 1];
     uint64_t latency[LATENCY_BUCKETS], latency_count;
     int64_t latency_sum_ms;
@@ -135,6 +136,7 @@ static struct figures *collect(struct ocr_fs *fs)
     f->ahead_wasted = fs->ahead.wasted;
     pthread_mutex_unlock(&fs->ahead.lock);
     watch_figures(&fs->watch, &f->watch);
+    newcomers_figures(&fs->newcomers, &f->newcomers);
     pthread_mutex_lock(&fs->nodes.lock);
     f->nodes = fs->nodes.count;
     pthread_mutex_unlock(&fs->nodes.lock);
@@ -298,6 +300,18 @@ static void people_watch(const struct watch_figures *w, struct ocr_buf *out)
                        (unsigned long long)w->overflows);
 }
 
+static void people_newcomers(const struct newcomers_figures *n,
+                             struct ocr_buf *out)
+{
+    if (!n->on)
+        return;
+    ocr_buf_printf(out,
+                   "index=new   %llu started, %zu wait; %zu folders, %zu of "
+                   "them looked through twice a minute\n",
+                   (unsigned long long)n->started, n->waiting, n->folders,
+                   n->unwatched);
+}
+
 static void people_cache(struct ocr_fs *fs, const struct figures *f,
                          struct ocr_buf *out)
 {
@@ -364,6 +378,7 @@ static void write_status(struct ocr_fs *fs, const struct figures *f,
     people_engine(f, out);
     people_work(f, out);
     people_watch(&f->watch, out);
+    people_newcomers(&f->newcomers, out);
     people_cache(fs, f, out);
     people_errors(f, out);
 }
@@ -451,6 +466,14 @@ static json_t *json_watch(const struct watch_figures *w)
                      "folders", (json_int_t)w->folders, "full", w->full,
                      "sound", w->sound, "events", (json_int_t)w->events, "lost",
                      (json_int_t)w->overflows, "told", (json_int_t)w->told);
+}
+
+static json_t *json_newcomers(const struct newcomers_figures *n)
+{
+    return json_pack("{s:b, s:I, s:I, s:I, s:I, s:i}", "on", n->on, "started",
+                     (json_int_t)n->started, "waiting", (json_int_t)n->waiting,
+                     "folders", (json_int_t)n->folders, "unwatched",
+                     (json_int_t)n->unwatched, "running", (int)n->in_flight);
 }
 
 static json_t *json_errors(const struct figures *f)
@@ -547,6 +570,7 @@ static void write_json(struct ocr_fs *fs, const struct figures *f,
     json_object_set_new(root, "pages", json_pages(f));
     json_object_set_new(root, "readahead", json_ahead(f));
     json_object_set_new(root, "watch", json_watch(&f->watch));
+    json_object_set_new(root, "newcomers", json_newcomers(&f->newcomers));
     json_object_set_new(root, "waits", json_waits(f));
     json_object_set_new(root, "errors", json_errors(f));
     char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
@@ -657,6 +681,14 @@ static void metrics_watch(const struct watch_figures *w, struct ocr_buf *out)
         w->told);
 }
 
+static void metrics_newcomers(const struct newcomers_figures *n,
+                              struct ocr_buf *out)
+{
+    one(out, "newcomers_started_total", "counter",
+        "New images read in the background (index=new).", n->started);
+    one(out, "newcomers_waiting", "gauge", "New images that wait.", n->waiting);
+}
+
 static void metrics_cache(const struct figures *f, struct ocr_buf *out)
 {
     const struct ocr_cache_stat *c = &f->cache;
@@ -675,6 +707,7 @@ static void write_metrics(const struct figures *f, struct ocr_buf *out)
     metrics_work(f, out);
     metrics_latency(f, out);
     metrics_watch(&f->watch, out);
+    metrics_newcomers(&f->newcomers, out);
     metrics_cache(f, out);
 }
 

@@ -41,7 +41,8 @@ static void release(struct ocr_fs *fs)
         next = id->next;
         free(id);
     }
-    ahead_release(fs); /* it holds nodes */
+    ahead_release(fs); /* they hold nodes */
+    newcomers_release(fs);
     if (fs->nodes.by_id)
         nodes_release(&fs->nodes);
     watch_release(&fs->watch);
@@ -100,6 +101,7 @@ int ocr_fs_create(struct ocr_fs **out, const struct ocr_fs_config *config,
     park_init(&fs->park);
     ahead_init(&fs->ahead, fs->options->prefetch);
     watch_init(&fs->watch, fs->options->watch);
+    newcomers_init(&fs->newcomers, fs->options->index_new);
     rc = stats_init(&fs->stats);
     if (rc || fs->settings.failed)
         rc = ocr_err_set(err, -ENOMEM, "out of memory");
@@ -175,12 +177,15 @@ int ocr_fs_start(struct ocr_fs *fs, struct fuse_session *session,
         rc = ahead_start(fs, err);
     if (!rc)
         rc = watch_start(fs, err);
+    if (!rc)
+        rc = newcomers_start(fs, err);
     return rc;
 }
 
 void ocr_fs_stop(struct ocr_fs *fs)
 {
     ahead_stop(fs);
+    newcomers_stop(fs);
     park_stop(fs);
     hashpool_stop(&fs->pool);
     if (fs->queue)
@@ -197,7 +202,7 @@ void ocr_fs_destroy(struct ocr_fs *fs)
     ocr_fs_stop(fs);
     park_end(fs);
     ended = hashpool_join(&fs->pool, HUNG_MS) && ahead_join(fs, HUNG_MS) &&
-            watch_join(fs, HUNG_MS);
+            newcomers_join(fs, HUNG_MS) && watch_join(fs, HUNG_MS);
     /* A thread that hangs may still come back to what it uses: leave it. */
     if (!ended)
         return;

@@ -23,8 +23,8 @@
  * dir.lock belongs to one handle, so only its own reader can wait for it. No
  * other is held across SOURCE, the cache, or an answer to the kernel, and none
  * at all when the kernel is notified. The queue's lock is below park.lock; the
- * queue calls back without it. watch.lock (descriptors of watches; longest:
- * placing one) is taken alone.
+ * queue calls back without it. Taken alone: watch.lock (descriptors of watches;
+ * longest: placing one), newcomers.lock (what came; longest: a copy of a name).
  *
  * Layer:   fs. */
 #ifndef OCR_FS_I_H
@@ -36,6 +36,7 @@
 #include "engine/queue.h"
 #include "fs/count.h"
 #include "fs/fs.h"
+#include "fs/newcomers.h"
 #include "fs/pause.h"
 #include "fs/readahead.h"
 #include "fs/remarks.h"
@@ -205,6 +206,7 @@ struct node {
             atomic_int wd;       /* of a folder (watch.h): 0: not watched */
             unsigned opens;      /* counted where there is passthrough only */
             uint32_t backing;    /* what they have; 0: read through us */
+            bool held;           /* by the thread of newcomers.h, its own */
         } real;
         struct {
             struct image image;
@@ -533,11 +535,12 @@ void reading_open(struct ocr_fs *fs, fuse_req_t req, struct node *n,
 void reading_reply(struct ocr_fs *fs, fuse_req_t req, struct node *n,
                    struct fuse_file_info *fi, struct text *text);
 
-/* In the pool: starts a job for the text, with the priority of readahead,
- * unless it is known, failed, or its image is still being written. True if
- * the waiter joined. */
+/* In the pool: starts a job for the text that nobody waits for yet, unless it
+ * is known, failed, or its image is still being written: then *written. True
+ * if the waiter joined. */
 bool reading_ahead(struct ocr_fs *fs, struct node *n,
-                   struct ocr_waiter *waiter);
+                   enum ocr_priority priority, struct ocr_waiter *waiter,
+                   bool *written);
 
 /* With errors=text: what the text of a bad image says. Its length; `out` holds
  * REASON_BYTES bytes. */
@@ -802,6 +805,7 @@ struct ocr_fs {
     struct own_mount own;
     struct nodes nodes;
     struct watch watch;
+    struct newcomers newcomers;
     struct hashpool pool;
     struct park park;
     struct ahead ahead;

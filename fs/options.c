@@ -127,6 +127,10 @@ static const struct option table[] = {
      "folders of SOURCE watched for changes, which then show at once: auto "
      "(half of what the system allows), off, or at most N",
      check_prefetch},
+    {"index", EITHER, AT(index_new), "off", OCR_FOR_MOUNT, "off|new", NULL,
+     "new: images that come are read in the background, before anybody opens "
+     "their texts",
+     NULL},
     {"partial", FLAG, AT(partial), "no", TEXTS, NULL, NULL,
      "read what a truncated image has; not cached", NULL},
 

@@ -61,6 +61,7 @@ struct ocr_options {
 
     char *prefetch; /* auto, off, or how many pages at most */
     char *watch;    /* auto, off, or how many folders at most */
+    bool index_new; /* read images as they come */
 
     /* Texts */
     char *suffix; /* ".md" */

@@ -126,7 +126,7 @@ static void run_guess(struct hash_task *task)
     struct guess *g = guess_of(task);
     struct ahead *a = &g->fs->ahead;
     unsigned done_with = 1;
-    bool joined;
+    bool joined, written; /* then whoever opens it waits for the writer */
 
     pthread_mutex_lock(&a->lock);
     g->state = GUESS_JOINING;
@@ -134,7 +134,8 @@ static void run_guess(struct hash_task *task)
     joined = !g->cancelled && !a->stopping;
     pthread_mutex_unlock(&a->lock);
     if (joined)
-        joined = reading_ahead(g->fs, g->node, &g->waiter);
+        joined = reading_ahead(g->fs, g->node, OCR_PRIORITY_READAHEAD,
+                               &g->waiter, &written);
     pthread_mutex_lock(&a->lock);
     if (joined) {
         a->started++;

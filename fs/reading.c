@@ -606,9 +606,9 @@ static bool settled(struct ocr_fs *fs, const struct ocr_job_key *job)
 }
 
 static bool join_ahead(struct ocr_fs *fs, struct node *n, int fd,
-                       struct object *o, struct ocr_waiter *waiter)
+                       struct object *o, enum ocr_priority priority,
+                       struct ocr_waiter *waiter)
 {
-    const enum ocr_priority priority = OCR_PRIORITY_READAHEAD;
     struct ocr_content content = {.fd = -1};
     struct ocr_err err = OCR_ERR_INIT;
     struct ocr_job_key key;
@@ -631,7 +631,8 @@ static bool join_ahead(struct ocr_fs *fs, struct node *n, int fd,
 }
 
 static bool load_ahead(struct ocr_fs *fs, struct node *n,
-                       struct ocr_waiter *waiter)
+                       enum ocr_priority priority, struct ocr_waiter *waiter,
+                       bool *written)
 {
     struct object o;
     const int fd = attr_open(fs, n, true, &o);
@@ -639,22 +640,24 @@ static bool load_ahead(struct ocr_fs *fs, struct node *n,
 
     if (fd < 0)
         return false;
-    joined = !node_check_version(&fs->nodes, n, &o) &&
-             (!is_young(&o) || watch_writing(fs, n) == WRITING_CLOSED) &&
-             join_ahead(fs, n, fd, &o, waiter);
+    *written = is_young(&o) && watch_writing(fs, n) != WRITING_CLOSED;
+    joined = !node_check_version(&fs->nodes, n, &o) && !*written &&
+             join_ahead(fs, n, fd, &o, priority, waiter);
     close(fd);
     return joined;
 }
 
 /* With a reading there is no need: somebody was faster. */
-bool reading_ahead(struct ocr_fs *fs, struct node *n, struct ocr_waiter *waiter)
+bool reading_ahead(struct ocr_fs *fs, struct node *n,
+                   enum ocr_priority priority, struct ocr_waiter *waiter,
+                   bool *written)
 {
     bool joined, alone;
 
     pthread_mutex_lock(&fs->park.lock);
     alone = n->text.loading = !n->text.reading;
     pthread_mutex_unlock(&fs->park.lock);
-    joined = alone && load_ahead(fs, n, waiter);
+    joined = alone && load_ahead(fs, n, priority, waiter, written);
     pthread_mutex_lock(&fs->park.lock);
     n->text.loading = false;
     pthread_mutex_unlock(&fs->park.lock);

@@ -183,6 +183,7 @@ static void tell(struct ocr_fs *fs, const struct changed *c)
         tell_inode(fs, c->folder, false);
         return;
     }
+    newcomers_heard(fs, c->folder, c->name, c->what);
     count = node_named(&fs->nodes, c->folder, c->name,
                        written ? ocr_now_ms() + WRITTEN_MS : 0, known, KNOWN);
     if (c->what & CHANGE_NAME)
@@ -244,14 +245,18 @@ struct work {
     struct changed *changes;
     struct watched *gone;
     bool lost, stop;
+    int64_t quiet_ns; /* when all that was heard had been told (wall clock) */
 };
 
 static void wait_for_work(struct watch *w, struct work *work)
 {
     pthread_mutex_lock(&w->list_lock);
+    if (!w->first && !w->lost)
+        work->quiet_ns = ocr_wall_ns();
     while (!w->first && !w->gone && !w->lost && !w->stopping)
         pthread_cond_wait(&w->listed, &w->list_lock);
     *work = (struct work){.changes = w->first,
+                          .quiet_ns = work->quiet_ns,
                           .gone = w->gone,
                           .lost = w->lost,
                           .stop = w->stopping};
@@ -268,7 +273,7 @@ void *tell_main(void *arg)
 {
     struct ocr_fs *fs = arg;
     struct watch *w = &fs->watch;
-    struct work work = {.stop = false};
+    struct work work = {.quiet_ns = fs->begun_ns};
 
     while (!work.stop) {
         wait_for_work(w, &work);
@@ -279,8 +284,10 @@ void *tell_main(void *arg)
             free(c);
         }
         watch_remove_all(w, work.gone);
-        if (work.lost && !work.stop)
+        if (work.lost && !work.stop) {
+            newcomers_lost(fs, work.quiet_ns);
             make_up(fs);
+        }
     }
     pthread_mutex_lock(&w->list_lock);
     w->running--;

@@ -358,24 +358,28 @@ static void unwatched(struct ocr_fs *fs, fuse_ino_t id, int wd)
     node_unref(&fs->nodes, folder);
 }
 
-static void hear_move(struct ocr_fs *fs, struct move *from, fuse_ino_t folder,
+/* True if it is new here: not an image, or folder, that only moved. */
+static bool hear_move(struct ocr_fs *fs, struct move *from, fuse_ino_t folder,
                       const struct inotify_event *e)
 {
     struct watch *w = &fs->watch;
+    bool new = true;
 
     if (e->mask & IN_MOVED_FROM) {
         *from = (struct move){.cookie = e->cookie, .folder = folder};
         snprintf(from->name, sizeof from->name, "%s", e->name);
-        return;
+        return false;
     }
     if (from->cookie && from->cookie == e->cookie) {
         node_moved(&fs->nodes, from->folder, from->name, folder, e->name);
         note_write(w, folder, e->name,
                    writing(w, from->folder, from->name) != WRITING_OPEN);
+        new = !(e->mask & IN_ISDIR) && !names_is_image(from->name);
     } else {
         note_write(w, folder, e->name, true);
     }
     from->cookie = 0;
+    return new;
 }
 
 static unsigned change_of(uint32_t mask)
@@ -389,7 +393,11 @@ static unsigned change_of(uint32_t mask)
     if (mask & IN_DELETE)
         what |= CHANGE_GONE;
     if (mask & IN_CLOSE_WRITE)
-        what |= CHANGE_CONTENT;
+        what |= CHANGE_CONTENT | CHANGE_WHOLE;
+    if (mask & IN_CREATE)
+        what |= CHANGE_CREATED;
+    if (mask & IN_ISDIR)
+        what |= CHANGE_FOLDER;
     if (mask & IN_ATTRIB)
         what |= CHANGE_ATTRIBUTES;
     if (mask & IN_OPEN)
@@ -406,6 +414,7 @@ static void hear(struct ocr_fs *fs, struct move *from,
     const bool is_folder = e->mask & IN_ISDIR;
     const char *name = e->len ? e->name : "";
     fuse_ino_t folder;
+    bool new = false;
 
     if (e->mask & IN_Q_OVERFLOW) {
         tell_lost(w);
@@ -424,12 +433,13 @@ static void hear(struct ocr_fs *fs, struct move *from,
         return;
     }
     if (e->mask & (IN_MOVED_FROM | IN_MOVED_TO))
-        hear_move(fs, from, folder, e);
+        new = hear_move(fs, from, folder, e);
     else if (!is_folder && e->mask & (IN_CREATE | IN_MODIFY | IN_CLOSE_WRITE))
         note_write(w, folder, name, e->mask & IN_CLOSE_WRITE);
     /* Who opens what is no image, nobody has to know. */
     if (!(e->mask & IN_OPEN) || (!is_folder && names_is_image(name)))
-        tell_later(w, folder, name, change_of(e->mask));
+        tell_later(w, folder, name,
+                   change_of(e->mask) | (new ? CHANGE_WHOLE : 0));
 }
 
 static void hear_all(struct ocr_fs *fs, struct move *from, const char *buffer,

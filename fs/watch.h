@@ -49,6 +49,9 @@ enum change {
     CHANGE_ATTRIBUTES = 16,
     CHANGE_OPENED = 32,  /* perhaps for writing */
     CHANGE_WRITTEN = 64, /* and not closed since */
+    CHANGE_CREATED = 128,
+    CHANGE_WHOLE = 256, /* closed, or moved in from elsewhere */
+    CHANGE_FOLDER = 512,
 };
 
 enum {
