@@ -129,6 +129,13 @@ static const PopplerImageMapping *find_scan(const GList *images, double width,
     return NULL;
 }
 
+/* poppler gives places in whole points: an edge that is nearly the page's is.
+ */
+static double snap(double length, double of_page)
+{
+    return fabs(length - of_page) <= 2 ? of_page : length;
+}
+
 /* Dots an inch of the scan, 0 if it is none. */
 static double scan_dpi(PopplerPage *page, double width, double height)
 {
@@ -141,11 +148,11 @@ static double scan_dpi(PopplerPage *page, double width, double height)
     if (pixels) {
         const int across = cairo_image_surface_get_width(pixels);
         const int down = cairo_image_surface_get_height(pixels);
-        const double w = scan->area.x2 - scan->area.x1;
-        const double h = scan->area.y2 - scan->area.y1;
+        const double longest =
+            fmax(scan->area.x2 - scan->area.x1, scan->area.y2 - scan->area.y1);
 
         /* The longest edges belong together, however it was turned. */
-        dpi = fmax(across, down) / fmax(w, h) * POINTS;
+        dpi = fmax(across, down) / snap(longest, fmax(width, height)) * POINTS;
         cairo_surface_destroy(pixels);
     }
     poppler_page_free_image_mapping(images);
