@@ -465,20 +465,25 @@ static void forget(struct ocr_recogniser *r, const struct lighton_page *p)
 static int lighton_next(struct ocr_recogniser *r, struct ocr_recognised *out)
 {
     struct lighton_page *p = NULL;
+    int rc = -ESHUTDOWN;
 
     pthread_mutex_lock(&r->lock);
-    while (!r->woken && !r->finished.first)
+    while (!r->woken && !r->finished.first && !r->seen_count)
         pthread_cond_wait(&r->done, &r->lock);
-    if (!r->woken) {
+    if (!r->woken && r->seen_count) {
+        *out = (struct ocr_recognised){.id = r->seen[--r->seen_count],
+                                       .pixels_done = true};
+        rc = 0;
+    } else if (!r->woken) {
         p = page_take(&r->finished);
         forget(r, p);
+        *out = p->result;
+        rc = 0;
     }
     pthread_mutex_unlock(&r->lock);
-    if (!p)
-        return -ESHUTDOWN;
-    *out = p->result;
-    page_free(p);
-    return 0;
+    if (p)
+        page_free(p);
+    return rc;
 }
 
 static void lighton_wake(struct ocr_recogniser *r)

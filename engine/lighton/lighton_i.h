@@ -124,6 +124,9 @@ struct ocr_recogniser {
     pthread_cond_t prepared; /* for the driver: ready */
     pthread_cond_t done;     /* for next(): finished */
     struct page_list incoming, ready, finished;
+    uint64_t seen[HELD_MAX]; /* pages whose pixels are needed no more, for
+                                next(); at most one entry for each page held */
+    unsigned seen_count;
     struct lighton_page *pages[HELD_MAX]; /* between submit and next */
     unsigned held;
     uint64_t turns;

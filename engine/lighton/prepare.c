@@ -50,6 +50,8 @@ static void *run(void *arg)
             continue;
         }
         pthread_mutex_lock(&r->lock);
+        r->seen[r->seen_count++] = p->id;
+        pthread_cond_signal(&r->done);
         page_append(&r->ready, p);
         pthread_mutex_unlock(&r->lock);
         driver_wake(r);

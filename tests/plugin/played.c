@@ -348,7 +348,8 @@ static int play_slot_open(struct ocr_backend *b, unsigned slot,
                                   .blocks = (tokens + OCR_BLOCK_TOKENS - 1) /
                                             OCR_BLOCK_TOKENS};
     own_blocks(b, slot);
-    if (++played.pages > played.most_pages)
+    if (__atomic_add_fetch(&played.pages, 1, __ATOMIC_ACQ_REL) >
+        played.most_pages)
         played.most_pages = played.pages;
     return 0;
 }
@@ -365,7 +366,7 @@ static void play_slot_close(struct ocr_backend *b, unsigned slot)
         if (b->owner[i] == slot)
             b->owner[i] = NOBODY;
     s->open = false;
-    played.pages--;
+    __atomic_sub_fetch(&played.pages, 1, __ATOMIC_ACQ_REL);
     b->ops->slot_close(b->inner, slot);
 }
 
@@ -455,7 +456,7 @@ static int play_poll(struct ocr_backend *b, struct ocr_event *events, int room,
                      "error that cannot be corrected");
         }
         if (e->type == OCR_EVENT_STEP) {
-            played.steps++;
+            __atomic_add_fetch(&played.steps, 1, __ATOMIC_ACQ_REL);
             nap(played.slow_us);
         }
         end(b, e);

@@ -31,12 +31,17 @@ struct played {
     unsigned memory_mib;    /* of the card; 0: a lot */
     unsigned stolen_mib;    /* taken by another process between the question
                                how much is free and the reservation */
-    /* Counted, not read: since the start. */
+    /* Counted, not read, since the start: read them with played_count(). */
     unsigned opened, steps;
     unsigned pages, most_pages; /* slots open */
 };
 
 extern struct played played;
+
+static inline unsigned played_count(const unsigned *counter)
+{
+    return __atomic_load_n(counter, __ATOMIC_ACQUIRE);
+}
 
 const struct ocr_backend_ops *played_backend(void);
 

@@ -333,10 +333,17 @@ static uint64_t take(void)
     struct ocr_recognised out;
     struct page *p;
 
-    if (ops->next(b.r, &out))
-        die("the recogniser ended");
-    pthread_mutex_lock(&b.lock);
-    p = at(out.id);
+    for (;;) {
+        if (ops->next(b.r, &out))
+            die("the recogniser ended");
+        pthread_mutex_lock(&b.lock);
+        p = at(out.id);
+        if (b.pool)
+            ocr_decoded_release(&p->image);
+        if (!out.pixels_done)
+            break;
+        pthread_mutex_unlock(&b.lock);
+    }
     p->done = now();
     p->kind = out.kind;
     p->crc = out.text
@@ -345,8 +352,6 @@ static uint64_t take(void)
     if (out.kind && !p->cancelled)
         fprintf(stderr, "page %llu: %s\n", (unsigned long long)out.id,
                 out.sentence);
-    if (b.pool)
-        ocr_decoded_release(&p->image);
     pthread_mutex_unlock(&b.lock);
     free(out.text);
     return out.id;
