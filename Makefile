@@ -80,6 +80,8 @@ GPU     := $(if $(and $(call yes,$(CUDA)),$(if $(SAN),,1)),$(BASE) $(wildcard ke
 UNIT    := $(patsubst %.c,$(OUT)/%,$(filter-out $(if $(call have,$(HTTP_PKGS)),,%/test_http.c),$(wildcard tests/unit/test_*.c)))
 TOOLS   := $(patsubst %.c,$(OUT)/%,$(filter-out $(if $(call have,$(HTTP_PKGS)),,%/ocr-encode.c),$(wildcard tests/tools/*.c)))
 MOUNT   := $(wildcard tests/mount/test_*.py)
+# What tests load before the other libraries; sanitizers want to be first.
+PRELOAD := $(if $(SAN),,$(patsubst %.c,$(OUT)/%.so,$(wildcard tests/preload/*.c)))
 # Objects that name the version: only these are built again at each commit.
 VERSIONED := $(call obj,$(shell grep -rlw OCR_VERSION --include='*.c' $(SOURCES)))
 # Everything but the two main()s, for the unit tests.
@@ -158,6 +160,10 @@ $(OUT)/tests/tools/ocr-bench: TOOL_LIBS = $(IMG_LIBS) $(XXH_LIBS) $(MODEL_LIBS) 
 $(OUT)/tests/tools/ocr-rates: $(call obj,$(BASE) $(KERNELS))
 $(OUT)/tests/tools/ocr-model: TOOL_LIBS = $(IMG_LIBS) $(call pkg,--libs $(MODEL_PKGS))
 
+$(PRELOAD): $(OUT)/%.so: $(OUT)/%.c.o
+	@echo "  LD    $@"
+	$Q$(CC) $(ALL_SO) $^ -ldl -o $@
+
 $(OUT)/fs/%.c.o: CPP_PKGS = $(call pkg,--cflags fuse3)
 $(OUT)/tests/%.c.o: CPP_PKGS = $(FORMAT_CPP) $(call pkg,--cflags fuse3 $(FORMAT_PKGS))
 # Bits must not depend on what a compiler makes of a * b + c.
@@ -199,7 +205,7 @@ demo: deps ## install what is needed, build, and show it on sample scans
 PROVE := BUILD=$(abspath $(OUT)) prove
 unit: $(UNIT) ## build and run the unit tests; T=cache runs only test_cache*
 	$Q$(PROVE) $(filter $(OUT)/tests/unit/test_$T%,$(UNIT))
-check: all $(UNIT) $(TOOLS) $(PLAYED) ## run all tests, unit and mount; T=names only test_names*
+check: all $(UNIT) $(TOOLS) $(PLAYED) $(PRELOAD) ## run all tests, unit and mount; T=names only test_names*
 	$Q$(PROVE) -j2 \
 	    $(filter $(OUT)/tests/unit/test_$T% tests/mount/test_$T%,$(UNIT) $(MOUNT))
 asan: ## run the unit tests under address and undefined-behaviour sanitizers

@@ -48,8 +48,9 @@ int ocr_message_send(int sock, const struct ocr_message *header,
         if (sendmsg(sock, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
             return 0;
         /* Too many descriptors of this user are under way: as if it were
-         * full, for the receiver takes them out. */
-        if (errno == ETOOMANYREFS)
+         * full, for the receiver takes them out. The same if the kernel has
+         * no memory just now: the message is not lost, and sent again. */
+        if (errno == ETOOMANYREFS || errno == ENOBUFS || errno == ENOMEM)
             return -EAGAIN;
         if (errno != EINTR)
             return -errno;

@@ -181,8 +181,7 @@ static bool seal(const struct ocr_image *image, int fd)
 {
     struct stat st;
 
-    return ftruncate(fd, (off_t)ocr_image_bytes(image)) == 0 &&
-           ocr_memfd_seal(fd, NULL) == 0 && fstat(fd, &st) == 0 &&
+    return ocr_memfd_seal(fd, NULL) == 0 && fstat(fd, &st) == 0 &&
            (uint64_t)st.st_size == ocr_image_bytes(image);
 }
 
@@ -288,6 +287,16 @@ static bool receive(struct worker *w, const struct ocr_decode_task *task,
         return bury(w, result);
     ocr_packet_close(fds); /* an honest one sends none */
     result->pages = rc > 0 && is_sound(&response, task) ? response.pages : 0;
+    if (rc < 0 && rc != -EPROTO) {
+        ocr_child_stop(w->child);
+        fail(result, OCR_KIND_FAILED, "the engine cannot hear its helper");
+        return false;
+    }
+    if (rc > 0 && is_sound(&response, task) && !response.kind &&
+        ftruncate(w->pixels, (off_t)ocr_image_bytes(&response.image))) {
+        fail(result, OCR_KIND_FAILED, "the engine is out of memory");
+        return false;
+    }
     if (rc < 0 || !is_sound(&response, task) ||
         (!response.kind && !seal(&response.image, w->pixels))) {
         ocr_child_stop(w->child);

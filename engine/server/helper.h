@@ -49,7 +49,8 @@ int ocr_packet_send(int sock, const void *packet, size_t len, const int *fds,
                     unsigned count);
 
 /* Takes one packet of exactly `len` bytes: 1, and each of fds is -1 or the
- * caller's; 0 if the peer is gone; -EPROTO for anything else. */
+ * caller's; 0 if the peer is gone; -EPROTO for anything else it sent; another
+ * negative errno if the system failed. */
 int ocr_packet_receive(int sock, void *packet, size_t len,
                        int fds[OCR_PACKET_FDS]);
 void ocr_packet_close(int fds[OCR_PACKET_FDS]);

@@ -77,7 +77,7 @@ int ocr_packet_receive(int sock, void *packet, size_t len,
     if (n == 0 || (n < 0 && errno == ECONNRESET))
         return 0;
     if (n < 0)
-        return -EPROTO;
+        return -errno;
     take_descriptors(&msg, fds);
     if ((size_t)n != len || (msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC))) {
         ocr_packet_close(fds);
