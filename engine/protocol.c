@@ -114,8 +114,8 @@ int ocr_message_receive(int sock, struct ocr_message *out)
     do
         n = recvmsg(sock, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     while (n < 0 && errno == EINTR);
-    if (n < 0)
-        return -errno;
+    if (n < 0) /* without memory just now, the message stays where it is */
+        return errno == ENOMEM || errno == ENOBUFS ? -EAGAIN : -errno;
     out->fd = -1;
     single = take_descriptors(&msg, out);
     if (n == 0 && out->fd < 0)
