@@ -270,6 +270,7 @@ lint: ## check format and look for mistakes; every finding is an error
 	    $(FORMAT_CPP) $(call pkg,--cflags fuse3 $(TESS_PKGS) $(FORMAT_PKGS))' tidy 2>/dev/null
 	$Qshellcheck .ci/run tests/*.sh packaging/man/fill packaging/completions/ocrfs.bash \
 	    packaging/debian/deb.sh packaging/debian/ocrfs.postrm
+	$Q! command -v hadolint >/dev/null || hadolint packaging/container/Containerfile
 	$Qpython3 -m compileall -q tests
 
 # folder:folder or folder:header it may include; engine/base is for everybody.

@@ -113,6 +113,41 @@ def the_examples_of_the_manual_run():
         check(not is_mounted(base + "/texts"), "still mounted after: " + script)
 
 
+@test(limit=240)
+def the_examples_of_the_longer_manual_run():
+    need("git", "rsync")
+    text = read_file(os.path.join(ROOT, "packaging/doc/manual.md")).decode()
+    sessions = re.findall(r"```console\n(.*?)```", text, re.S)
+    check(len(sessions) >= 2, "sessions: %r" % sessions)
+    base = os.environ["OCRFS_TEST_DIR"]
+    os.mkdir(base + "/scans")
+    os.mkdir(base + "/texts")
+    shutil.copy(os.path.join(DATA, "samples/receipt.jpg"), base + "/scans")
+    write_file(base + "/scans/bad.png", b"no image")
+    # What the index says of a file that has just changed is not sure.
+    wait_for(lambda: time.time() - os.stat(base + "/scans/bad.png").st_ctime > 3, "an old file")
+    for session in sessions:
+        run("sh", "-c", "set -ex\n" + "\n".join(re.findall(r"^\$ (.*)$", session, re.M)),
+            cwd=base, limit=200, env=PATH)
+        check(not is_mounted(base + "/texts"), "still mounted after: " + session)
+    kept = run("tar", "-xOf", "backup.tar", "./receipt.jpg.md", cwd=base)
+    check(b"TOTAL" in kept.upper(), "in the archive: %r" % kept)
+    equal(read_file(base + "/copy/receipt.jpg.md"), kept, "the copy")
+    git = ["git", "--git-dir=archive/.git"]
+    equal(run(*git, "ls-files", cwd=base), b"receipt.jpg.md\n", "files in git")
+    equal(run(*git, "show", "HEAD:receipt.jpg.md", cwd=base), kept, "the text in git")
+
+
+@test(mounts_something=False)
+def commands_and_options_of_the_longer_manual_exist():
+    text = read_file(os.path.join(ROOT, "packaging/doc/manual.md")).decode()
+    known = {l[0] for l in listed("mount")} | {"nofail", "fsid", "ro"}
+    for name in re.findall(r"`([a-z_]+)=", text) + re.findall(r"-o ([a-z_]+)=", text):
+        check(name in known, "option %s" % name)
+    for name in re.findall(r"`ocrfs ([a-z]+)", text):
+        check(name in commands() or name == "help", "command %s" % name)
+
+
 # --- completion -------------------------------------------------------------
 
 def choices(command, option):
