@@ -226,7 +226,8 @@ static void *warden_main(void *arg)
         if (polls[1].revents)
             return NULL;
         if ((polls[0].revents && take_signals(w)) ||
-            (polls[2].revents && is_gone(w))) {
+            /* Twice: it is read in pieces, while others mount and unmount. */
+            (polls[2].revents && is_gone(w) && is_gone(w))) {
             if (!stopping)
                 stop(w);
             stopping = true;
