@@ -90,7 +90,12 @@ def fails(number, function, *args, **kwargs):
         getattr(function, "__name__", function), args, _short(result), name))
 
 
-def wait_for(condition, what, limit=10.0):
+# Seconds after which something that never takes long counts as never: nothing
+# may depend on how busy the machine is.
+PATIENCE = 30
+
+
+def wait_for(condition, what, limit=PATIENCE):
     """Until condition() is true; returns its value."""
     end = time.monotonic() + limit
     while True:
@@ -254,7 +259,7 @@ class Mount:
                                 ",".join(self.options + own)] + self.args +
                 ([] if self.daemon else ["-f"]))
 
-    def start(self, limit=20):
+    def start(self, limit=PATIENCE):
         """Mounts and waits until it is there; returns self."""
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
@@ -288,17 +293,17 @@ class Mount:
         return [p for p in descendants(int(os.environ["OCRFS_TEST_RUNNER"]))
                 if _program_of(p) == "ocrfs-engine"]
 
-    def unmount(self, limit=10):
+    def unmount(self, limit=PATIENCE):
         """fusermount3 -u; then exit 0 and no mount."""
         run("fusermount3", "-u", self.path)
         self.finish(limit)
 
-    def stop(self, number=signal.SIGTERM, limit=10):
+    def stop(self, number=signal.SIGTERM, limit=PATIENCE):
         for pid in self.pids():
             os.kill(pid, number)
         self.finish(limit)
 
-    def finish(self, limit=10, status=0):
+    def finish(self, limit=PATIENCE, status=0):
         """Waits for the end that somebody else asked for."""
         if self.daemon or self.program:
             wait_for(lambda: not self.pids(), "end of ocrfs", limit)
@@ -330,7 +335,7 @@ class Mount:
         if self.process is not None:
             # A program that has just ended may still hold a file.
             wait_for(lambda: run("fusermount3", "-u", self.path, status=None,
-                                 stderr=True)[0] == 0, "fusermount3 -u", 5)
+                                 stderr=True)[0] == 0, "fusermount3 -u")
             self.finish()
         self.check_log()
 

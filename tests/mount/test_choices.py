@@ -123,7 +123,7 @@ def errors_hide_takes_the_text_away():
             with contextlib.suppress(OSError):
                 os.close(os.open(m.text("bad.png"), os.O_RDONLY))
             return texts(m) == ["good.png.md"]
-        wait_for(gone, "bad.png.md to go", 20)
+        wait_for(gone, "bad.png.md to go")
         fails(errno.ENOENT, os.stat, m.text("bad.png"))
         equal(read_file(m.at("bad.png")), BAD, "original")
         m.add("bad.png", seed="good now")
@@ -181,7 +181,7 @@ def texts_have_attributes():
         def known():
             read_file(m.text(names[0]))
             return attributes(m.text(names[0]))["user.ocrfs.state"] == "known"
-        wait_for(known, "known", 20)
+        wait_for(known, "known")
         got = attributes(m.text(names[0]))
         equal(sorted(got), ["user.ocrfs.engine", "user.ocrfs.hash", "user.ocrfs.state"], "names")
         check(got["user.ocrfs.engine"].startswith("null: "), got)
@@ -211,7 +211,7 @@ def verify_hashes_at_every_open():
 
     with Mount("prefetch=off") as m:
         m.add("a.png")
-        wait_for(lambda: again(m), "an open that trusts the index", 20)
+        wait_for(lambda: again(m), "an open that trusts the index")
     with Mount("prefetch=off", "verify", source=m.source, cache=m.cache) as m:
         for _ in range(5):
             equal(again(m), 0, "opens that trusted the index")

@@ -65,7 +65,7 @@ def an_added_page_costs_one_reading():
             equal(pages, [null_text(p) for p in old[:3] + [new] + old[3:]], "pages")
             n.add("c" + ending, data=make(old + [picture(8)]))
             fails(errno.EIO, open, n.text("c" + ending))
-            wait_for(lambda: "page 7: " in n.log(), "the page that failed in the log", 5)
+            wait_for(lambda: "page 7: " in n.log(), "the page that failed in the log")
 
 
 @test(limit=120)
@@ -109,7 +109,7 @@ def it_can_be_interrupted_and_goes_on_where_it_was():
         check(reader.poll() is None and jobs(m), "it was read too soon for this test")
         reader.kill()
         reader.wait()
-        wait_for(lambda: not jobs(m), "the end of its job", 20)
+        wait_for(lambda: not jobs(m), "the end of its job")
 
 
 @test(limit=120)
@@ -119,7 +119,7 @@ def the_engine_dies_in_the_middle():
     with Mount(engine="null:40ms:workers=2", allow=["engine"]) as m:
         m.add("a" + ending, data=make(pictures))
         reader = start("cat", m.text("a" + ending), stdout=-1)
-        wait_for(lambda: [j for j in jobs(m) if j["pages_done"] >= 5], "five pages", 30)
+        wait_for(lambda: [j for j in jobs(m) if j["pages_done"] >= 5], "five pages")
         for pid in m.engine_pids():
             os.kill(pid, signal.SIGKILL)
         out, _ = reader.communicate(timeout=100)

@@ -41,7 +41,7 @@ def kill_9_of_the_engine_five_times_over_64_pages():
             pid = wait_for(lambda: [p for p in m.engine_pids() if p not in killed],
                            "an engine", 20)[0]
             done = pages_read(m)
-            wait_for(lambda: pages_read(m) > done, "a page after a restart", 30)
+            wait_for(lambda: pages_read(m) > done, "a page after a restart")
             killed.add(pid)
             os.kill(pid, signal.SIGKILL)
         check(readers.alive() > 0, "all was read before the last kill")
@@ -70,7 +70,7 @@ def kill_9_of_ocrfs_while_8_pages_run():
     for i, name in enumerate(running):
         m.add(name, data=picture(i, 333, 97))
     readers = Readers(m, running)
-    wait_for(lambda: m.status()["queue"]["running"] == 8, "8 pages in the engine", 20)
+    wait_for(lambda: m.status()["queue"]["running"] == 8, "8 pages in the engine")
     m.kill()
     readers.join(5)
     for name, status, out, err in readers.results():
@@ -101,7 +101,7 @@ def kill_9_of_ocrfs_leaves_no_busy_process():
     for i, name in enumerate(names):
         m.add(name, data=picture(i, 1600, 2200))
     readers = Readers(m, names)
-    wait_for(lambda: m.status()["queue"]["running"] > 0, "pages in the engine", 20)
+    wait_for(lambda: m.status()["queue"]["running"] > 0, "pages in the engine")
     m.kill()
     readers.join(5)
     # Pages that run are cancelled: after 2 s no processor time is used.

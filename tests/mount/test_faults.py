@@ -176,7 +176,7 @@ def ocrfs_dies_at_each_write_to_its_cache():
         try:
             equal(read_file(again.text(name)), right_text(again, name), "text")
             # The text is stored behind the answer's back.
-            wait_for(lambda: faults.map[24] or pages_read(again) >= 2, "the store", 10)
+            wait_for(lambda: faults.map[24] or pages_read(again) >= 2, "the store")
         except OSError as e:
             check(e.errno in (errno.ENOTCONN, errno.ECONNABORTED), os.strerror(e.errno))
         came = faults.disarm()

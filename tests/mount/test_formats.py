@@ -144,7 +144,7 @@ def refuses(m, name, number):
     st = os.stat(m.text(name))  # stat never fails for such a reason
     check(st.st_size > 0, "size")
     check(name + ".md" in os.listdir(m.path), "not listed")
-    wait_for(lambda: name in m.log(), "the reason in the log", 5)
+    wait_for(lambda: name in m.log(), "the reason in the log")
     line = [l for l in m.log().splitlines() if name in l]
     equal(len(line), 1, "lines about it")
     fails(number, open, m.text(name))
@@ -283,7 +283,7 @@ def enodev_when_the_mount_is_being_stopped():
         p = start("cat", m.text("a.png"))
         wait_for(lambda: m.status()["parked"] == 1, "a waiting reader")
         m.stop()
-        _, err = p.communicate(timeout=5)
+        _, err = p.communicate(timeout=PATIENCE)
         check(b"No such device" in err, err.decode())
 
 

@@ -211,8 +211,8 @@ def an_idle_gpu_is_given_back():
                 time.sleep(0.5)
                 used = ticks(pid) - before
                 check(used <= 2, "%d ticks without a page" % used)
-            wait_for(lambda: m.status()["engine"]["state"] == "none", "its end", 20)
-            wait_for(lambda: state_of(pid) in ("", "Z"), "the end of the process", 20)
+            wait_for(lambda: m.status()["engine"]["state"] == "none", "its end")
+            wait_for(lambda: state_of(pid) in ("", "Z"), "the end of the process")
         equal(m.status()["engine"]["deaths"], 0, "deaths")
 
 
@@ -233,7 +233,7 @@ def two_gpus_share_the_pages():
         def both():
             engines = m.status()["engine"]["engines"]
             return all(e["state"] == "ready" and e["running"] for e in engines) and engines
-        engines = wait_for(both, "both to have pages", 30)
+        engines = wait_for(both, "both to have pages")
         equal([e["device"] for e in engines], ["cuda:0", "cuda:1"], "devices")
         equal(len({e["pid"] for e in engines}), 2, "engines")
         os.kill(engines[0]["pid"], signal.SIGKILL)

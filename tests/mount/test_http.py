@@ -664,7 +664,7 @@ def who_waits_goes_first():
     with ChatServer(act=act) as server, http(server) as m:
         names = add(m, 60)
         warm = start(OCRFS, "warm", m.path)
-        wait_for(lambda: m.status()["pages"]["done"] > 2, "warm is at work", 30)
+        wait_for(lambda: m.status()["pages"]["done"] > 2, "warm is at work")
         equal(text(m, names[58]), text_for(58), "text")
         done = m.status()["pages"]["done"]
         check(done < 50, "%d of 60 were made before the one that somebody waited for" % done)

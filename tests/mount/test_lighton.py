@@ -340,7 +340,7 @@ def the_engine_is_killed_among_pages():
         for n in names:
             add(m, os.path.join(PAGES, n))
         readers = Readers(m, names)
-        wait_for(lambda: m.status()["queue"]["running"] > 0, "pages in the engine", 20)
+        wait_for(lambda: m.status()["queue"]["running"] > 0, "pages in the engine")
         pid = wait_for(m.engine_pids, "an engine")[0]
         os.kill(pid, signal.SIGKILL)
         readers.join(90)

@@ -66,7 +66,7 @@ def a_thousand_waiting_programs_are_terminated():
         for name, status, out, _ in readers.results():
             equal((status, out), (-signal.SIGTERM, b""), "reader of " + name)
         # Jobs without waiters that had not started are dropped.
-        wait_for(lambda: m.status()["queue"]["waiting"]["interactive"] == 0, "an empty queue", 10)
+        wait_for(lambda: m.status()["queue"]["waiting"]["interactive"] == 0, "an empty queue")
         m.stop()
 
 
@@ -107,7 +107,7 @@ def some_of_fifty_readers_leave():
         wait_for(lambda: readers.waiting() == 50, "all to wait")
         for p in readers.processes[:49]:
             p.kill()
-        wait_for(lambda: readers.alive() == 1, "the killed to be gone", 2)
+        wait_for(lambda: readers.alive() == 1, "the killed to be gone")
         equal(readers.processes[49].wait(20), 0, "exit of the one that stayed")
         equal(readers.results()[49][2], right_text(m, "a.png"), "its text")
         equal(pages_read(m), 1, "pages read")

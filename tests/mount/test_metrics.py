@@ -96,7 +96,7 @@ def status_watch_shows_it_again_until_the_mount_ends():
         time.sleep(2.5)
         check(p.poll() is None, "it ended")
         m.unmount()
-        out, _ = p.communicate(timeout=5)
+        out, _ = p.communicate(timeout=PATIENCE)
         check(out.count(b"mounted at") >= 2, "shown once: %r" % out)
         equal(p.returncode, 1, "exit")
         m.start()

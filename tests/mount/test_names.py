@@ -114,9 +114,9 @@ def a_real_text_that_comes_and_goes():
         m.add("a.png")
         made = read_file(m.text("a.png"))
         path = m.add("a.png.md", data=b"mine\n")
-        wait_for(lambda: read_file(m.text("a.png")) == b"mine\n", "the real text", 5)
+        wait_for(lambda: read_file(m.text("a.png")) == b"mine\n", "the real text")
         os.unlink(path)
-        wait_for(lambda: read_file(m.text("a.png")) == made, "the made text", 5)
+        wait_for(lambda: read_file(m.text("a.png")) == made, "the made text")
 
 
 @test
@@ -251,7 +251,7 @@ def an_image_that_vanished():
             raise Failed("the text of a vanished image opened")
         except OSError as e:
             check(e.errno in (errno.ENOENT, errno.ESTALE), str(e))
-        wait_for(lambda: listing(m.path) == [], "empty listing", 5)
+        wait_for(lambda: listing(m.path) == [], "empty listing")
 
 
 @test
@@ -261,7 +261,7 @@ def an_image_that_vanishes_during_recognition():
         want = m.read_directly("a.png")
         reader = start("cat", m.text("a.png"))
         wait_for(lambda: m.status()["parked"] == 1, "a waiting reader")
-        wait_for(lambda: m.status()["queue"]["running"] > 0, "the job to run", 5)
+        wait_for(lambda: m.status()["queue"]["running"] > 0, "the job to run")
         os.unlink(path)
         out, _ = reader.communicate(timeout=10)
         equal(out, want, "the text of the bytes that were read")

@@ -15,7 +15,7 @@ def ready(m, folders, limit=20):
 
 
 def read_by_itself(m, pages, what):
-    wait_for(lambda: pages_read(m) >= pages, "%s to be read" % what, 20)
+    wait_for(lambda: pages_read(m) >= pages, "%s to be read" % what)
     equal(pages_read(m), pages, "pages read with " + what)
 
 
@@ -81,7 +81,7 @@ def what_only_moves_is_not_read():
         os.rename(m.source + "/a", m.source + "/b/a")
         # Behind these in the list:
         m.add("b/a/new.png", seed=9)
-        wait_for(lambda: pages_read(m), "the new one", 20)
+        wait_for(lambda: pages_read(m), "the new one")
         wait_for(lambda: idle(m), "quiet")
         equal(pages_read(m), 1, "pages read")
         shutil.rmtree(m.source + "/b")

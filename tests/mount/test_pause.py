@@ -223,7 +223,7 @@ def after_ocr_timeout_the_job_goes_on():
             _, said = cat.communicate(timeout=20)
             check(b"timed out" in said, said)
         # Also the one that had not begun.
-        wait_for(lambda: pages_of(m) == 2, "both pages", 30)
+        wait_for(lambda: pages_of(m) == 2, "both pages")
         for name in names:
             equal(read_file(m.text(name)), right_text(m, name), name)
         equal(pages_of(m), 2, "pages")

@@ -249,7 +249,7 @@ def a_folder_opened_before_sees_its_own_files_after():
         equal(os.read(here, 5), b"some ", "content")
         os.close(here)
         os.rename(os.path.join(m.source, "sub"), os.path.join(m.source, "moved"))
-        wait_for(lambda: os.path.exists(m.at("moved/b.png.md")), "the new name", 5)
+        wait_for(lambda: os.path.exists(m.at("moved/b.png.md")), "the new name")
         os.close(fd)
 
 

@@ -53,7 +53,7 @@ def fifty_opens_on_a_source_with_2_s_a_read():
         begin = time.monotonic()
         for p in readers.processes[:25]:
             p.kill()
-        wait_for(lambda: readers.alive() <= 25, "the killed to be gone", 5)
+        wait_for(lambda: readers.alive() <= 25, "the killed to be gone")
         took = time.monotonic() - begin
         note("25 killed readers gone after %.3f s" % took)
         check(took < 1.5, "killed readers took %.3f s" % took)
@@ -89,7 +89,7 @@ def stops_though_the_source_hangs(number, seconds, hang):
         for name, status, out, _ in readers.results():
             equal((status, out), (1, b""), "reader of " + name)
         for p in listings:
-            p.communicate(timeout=5)
+            p.communicate(timeout=PATIENCE)
         m.process = None
     slow.end()
 

@@ -150,7 +150,7 @@ def a_missing_engine_leaves_the_known_texts():
     argv = [os.path.join(alone, "ocrfs"), first.source, first.path, "-f", "-o",
             "engine=null,cache=%s,runtime=%s/none" % (first.cache, first.base)]
     p = start(*argv)
-    wait_for(lambda: is_mounted(first.path) or p.poll() is not None, "mount", 20)
+    wait_for(lambda: is_mounted(first.path) or p.poll() is not None, "mount")
     equal(read_file(first.text("known.png")), known, "known text without an engine")
     fails(errno.EIO, open, first.text("unknown.png"))
     check(read_file(first.at("unknown.png")).startswith(b"\x89PNG"), "the original")
@@ -273,7 +273,7 @@ def waiting_readers(m, count=3):
 
 def told(readers, message=b"No such device"):
     for p in readers:
-        out, err = p.communicate(timeout=5)
+        out, err = p.communicate(timeout=PATIENCE)
         equal((p.returncode, out), (1, b""), "exit and output of a reader")
         check(message in err, "a reader was told: " + err.decode())
 
@@ -297,7 +297,7 @@ def stop_with_waiting_readers(stop):
         readers = waiting_readers(m)
         begin = time.monotonic()
         stop(m)
-        m.finish(limit=5)
+        m.finish()
         note("gone after %.2f s" % (time.monotonic() - begin))
         told(readers)
 
@@ -313,7 +313,7 @@ tests([
 def stop_of_a_mount_in_the_background():
     with Mount(engine=SLOW, daemon=True) as m:
         readers = waiting_readers(m)
-        m.stop(limit=5)
+        m.stop()
         told(readers)
 
 
@@ -324,7 +324,7 @@ def stop_with_open_files_and_a_working_directory_inside():
         m.add("a.png")
         with open(m.text("a.png"), "rb") as f:
             holder = start("sleep", "100", cwd=m.path)
-            m.stop(limit=5)
+            m.stop()
             fails(errno.ENOTCONN, f.read)
         holder.kill()
         holder.wait()
@@ -339,9 +339,9 @@ def stop_while_many_programs_start_and_end():
         loop = "while :; do for i in '%s'/*.md; do cat \"$i\" || exit; done; done" % m.path
         readers = [start("sh", "-c", loop, stdout=subprocess.DEVNULL) for _ in range(6)]
         time.sleep(0.5)
-        m.stop(limit=5)
+        m.stop()
         for p in readers:
-            p.communicate(timeout=5)
+            p.communicate(timeout=PATIENCE)
 
 
 @test
@@ -349,7 +349,7 @@ def an_unmount_from_outside_ends_ocrfs():
     with Mount() as m:
         m.add("a.png")
         read_file(m.text("a.png"))
-        m.unmount(limit=5)
+        m.unmount()
 
 
 @test
@@ -378,7 +378,7 @@ def a_signal_ends_the_reader(number):
     with Mount(engine=SLOW) as m:
         p = waiting_readers(m, 1)[0]
         os.kill(p.pid, number)
-        wait_for(lambda: p.poll() is not None, "end of the reader", 2)
+        wait_for(lambda: p.poll() is not None, "end of the reader")
         equal(p.returncode, -number, "how it ended")
         m.stop()
 

@@ -37,7 +37,7 @@ def the_share_of_known_texts_below_a_folder():
         fails(errno.EBADMSG, open, m.text("a/b/bad.png"))
         # Images are young: the index is sure of them when they were hashed
         # once more, after two seconds.
-        wait_for(lambda: figures("--texts", m.path)[0]["known"][0] == 5, "5 known", 20)
+        wait_for(lambda: figures("--texts", m.path)[0]["known"][0] == 5, "5 known")
         got, out = figures("--texts", m.path)
         equal((got["images"], got["known"], got["failed"], got["not"]),
               ([16, 4], [5, 31.2], [1], [10]), out)

@@ -100,7 +100,7 @@ def ctrl_c_keeps_what_is_made_and_says_how_far_it_came():
         p = start(OCRFS, "warm", m.path)
         wait_for(lambda: pages(m) >= 20, "some pages")
         p.send_signal(signal.SIGINT)
-        said = p.communicate(timeout=5)[1].decode()
+        said = p.communicate(timeout=PATIENCE)[1].decode()
         equal(p.returncode, -signal.SIGINT, "exit")
         made = int(re.search(r"stopped: (\d+) of 100 texts are made", said)[1])
         wait_for(lambda: m.status()["queue"]["running"] == 0, "an empty engine")

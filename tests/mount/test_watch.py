@@ -447,7 +447,7 @@ def a_file_system_without_events():
     os.mkdir(front)
     disk = start(os.path.join(TOOLS, "slowfs"), real, front, "0",
                  stdout=None, stderr=None)
-    wait_for(lambda: is_mounted(front), "the disk", 10)
+    wait_for(lambda: is_mounted(front), "the disk")
     try:
         with Mount(source=front) as m:
             os.listdir(m.at("a"))
