@@ -38,6 +38,11 @@ enum ocr_tables {
 int ocr_finish(char **out, size_t *out_len, unsigned *flags, const char *text,
                size_t len, enum ocr_tables tables, struct ocr_err *err);
 
+/* Markdown that shows the plain UTF-8 `text` as it is: what would be read as a
+ * mark is escaped. *out as above, to be finished. */
+int ocr_finish_plain(char **out, size_t *out_len, const char *text, size_t len,
+                     struct ocr_err *err);
+
 /* ---- repetition guard ---------------------------------------------------
  * Watches an output grow, in bytes or tokens, and says when its tail only
  * repeats itself. Real repetition (thirty equal rows of a table) passes; what

@@ -110,6 +110,10 @@ static const struct option table[] = {
      "sides of a page are rounded up to a multiple of so many pixels", NULL},
     {"tables", WORD, AT(tables), "pipe", MAKING, "pipe|html", NULL,
      "tables as Markdown or as the recogniser wrote them", NULL},
+    {"pdf", WORD, AT(pdf), "ocr", TEXTS, "ocr|text", NULL,
+     "text: PDF pages that were made on a computer give the text that is in "
+     "them",
+     NULL},
     {"engine_required", FLAG, AT(engine_required), "no", OCR_FOR_MOUNT, NULL,
      NULL, "refuse to mount without an engine", NULL},
     {"engine_idle", COUNT, AT(engine_idle_s), "600", MAKING, NULL, "SECONDS",

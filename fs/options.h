@@ -48,6 +48,7 @@ struct ocr_options {
     char *api_key_file, *prompt;
     unsigned http_timeout_s;
     char *tables;         /* pipe, html */
+    char *pdf;            /* ocr, text */
     char *precision;      /* auto, bf16, fp16, fp32, int8 */
     uint64_t gpu_memory;  /* bytes, 0: what the pages need */
     char *patch_multiple; /* 28, 14 */

@@ -64,11 +64,19 @@ void ocr_options_engine(const struct ocr_options *o, char *out, size_t size)
              o->precision, o->patch_multiple, memory, longer);
 }
 
+/* What decides about pixels; nothing where all is as always. */
+static void page_settings(const struct ocr_options *o, struct ocr_buf *out)
+{
+    if (o->partial)
+        ocr_buf_puts(out, "partial=1\n");
+    if (!strcmp(o->pdf, "text"))
+        ocr_buf_puts(out, "pdf=text\n");
+}
+
 static void http_settings(const struct ocr_options *o, struct ocr_buf *out)
 {
     ocr_buf_printf(out, "max_tokens=%u\n", o->max_tokens);
-    if (o->partial)
-        ocr_buf_puts(out, "partial=1\n");
+    page_settings(o, out);
     ocr_buf_printf(out, "patch_multiple=%s\n", o->patch_multiple);
     if (o->prompt[0])
         ocr_buf_printf(out, "prompt=%s\n", o->prompt);
@@ -86,8 +94,7 @@ void ocr_options_settings(const struct ocr_options *o, struct ocr_buf *out)
     }
     if (reads_with_model(o)) {
         ocr_buf_printf(out, "max_tokens=%u\n", o->max_tokens);
-        if (o->partial)
-            ocr_buf_puts(out, "partial=1\n");
+        page_settings(o, out);
         ocr_buf_printf(out,
                        "patch_multiple=%s\nprecision=%s\n"
                        "repetition_penalty=%g\ntables=%s\ntemperature=%g\n"
@@ -97,8 +104,7 @@ void ocr_options_settings(const struct ocr_options *o, struct ocr_buf *out)
         return;
     }
     ocr_buf_printf(out, "lang=%s\n", o->lang);
-    if (o->partial)
-        ocr_buf_puts(out, "partial=1\n");
+    page_settings(o, out);
     ocr_buf_printf(out, "tables=%s\n", o->tables);
 }
 

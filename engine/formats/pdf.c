@@ -288,6 +288,35 @@ static int check_fonts(PopplerPage *page, const struct ocr_image *image,
                         "run: apt-get install fonts-urw-base35");
 }
 
+/* The text of a page that was made on a computer; 0 and no out->text if it has
+ * none, or is a scan whose text is somebody's reading of it. */
+static int take_text(PopplerPage *page, struct ocr_image *out,
+                     const struct ocr_image_alloc *alloc, struct ocr_err *err)
+{
+    double width = 0, height = 0;
+    GList *images = poppler_page_get_image_mapping(page);
+    char *text;
+    size_t len;
+    int rc = 0;
+
+    poppler_page_get_size(page, &width, &height);
+    text =
+        find_scan(images, width, height) ? NULL : poppler_page_get_text(page);
+    poppler_page_free_image_mapping(images);
+    len = text ? strnlen(text, OCR_LAYER_MAX) : 0;
+    if (len > 0 && text[strspn(text, " \t\r\n\f")] != '\0') {
+        out->pixels = alloc->alloc(alloc->arg, len);
+        if (out->pixels) {
+            memcpy(out->pixels, text, len);
+            out->text = (uint32_t)len;
+        } else {
+            rc = ocr_err_set(err, -ENOMEM, "no memory for the text of a page");
+        }
+    }
+    g_free(text);
+    return rc;
+}
+
 static int pdf_page(void *document, uint32_t page, struct ocr_image *out,
                     const struct ocr_image_limits *limits,
                     const struct ocr_image_alloc *alloc, struct ocr_err *err)
@@ -299,8 +328,10 @@ static int pdf_page(void *document, uint32_t page, struct ocr_image *out,
     if (!one)
         return ocr_err_kind(err, OCR_KIND_CORRUPT,
                             "the PDF is damaged: this page is missing");
-    rc = draw(one, out, limits, alloc, err);
-    if (rc == 0)
+    rc = limits->text ? take_text(one, out, alloc, err) : 0;
+    if (rc == 0 && !out->text)
+        rc = draw(one, out, limits, alloc, err);
+    if (rc == 0 && !out->text)
         rc = check_fonts(one, out, err);
     g_object_unref(one);
     return rc;

@@ -330,24 +330,31 @@ static void to_gray(const struct layout *l, const uint8_t *from, uint8_t *to)
     }
 }
 
+static int copy_rows(struct tiff *t, const struct layout *l,
+                     struct ocr_canvas *canvas, uint8_t *row, uint8_t *gray,
+                     struct ocr_err *err)
+{
+    for (uint32_t y = 0; y < l->height; y++) {
+        if (TIFFReadScanline(t->handle, row, y, 0) != 1 || t->failed)
+            return refuse(t, OCR_KIND_CORRUPT, "is damaged", err);
+        to_gray(l, row, gray);
+        put_row(canvas, l, 0, y, gray, l->width);
+    }
+    return 0;
+}
+
 static int read_rows(struct tiff *t, const struct layout *l,
                      struct ocr_canvas *canvas, struct ocr_err *err)
 {
     const tmsize_t bytes = TIFFScanlineSize(t->handle);
-    uint8_t *row = bytes > 0 ? malloc((size_t)bytes) : NULL;
+    const bool whole =
+        bytes > 0 && (uint64_t)bytes * 8 >= (uint64_t)l->width * l->bits;
+    uint8_t *row = whole ? malloc((size_t)bytes) : NULL;
     uint8_t *gray = malloc(l->width);
-    int rc = 0;
+    const int rc = row && gray
+                       ? copy_rows(t, l, canvas, row, gray, err)
+                       : ocr_err_set(err, -ENOMEM, "no memory for a row");
 
-    if (!row || !gray || (uint64_t)bytes * 8 < (uint64_t)l->width * l->bits)
-        rc = ocr_err_set(err, -ENOMEM, "no memory for a row");
-    for (uint32_t y = 0; rc == 0 && y < l->height; y++) {
-        if (TIFFReadScanline(t->handle, row, y, 0) != 1 || t->failed) {
-            rc = refuse(t, OCR_KIND_CORRUPT, "is damaged", err);
-            break;
-        }
-        to_gray(l, row, gray);
-        put_row(canvas, l, 0, y, gray, l->width);
-    }
     free(row);
     free(gray);
     return rc;

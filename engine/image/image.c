@@ -113,7 +113,7 @@ int ocr_document_decode(struct ocr_document *document, uint32_t page,
     *out = (struct ocr_image){0};
     rc =
         document->decoder->page(document->inner, page, out, limits, alloc, err);
-    if (rc == 0)
+    if (rc == 0 && !out->text)
         out->blank = ocr_image_is_blank(out);
     return rc;
 }

@@ -62,6 +62,7 @@ struct ocr_image_limits {
     uint32_t scans;  /* of a progressive JPEG */
     bool partial;    /* -o partial: a truncated image gives what there is */
     uint32_t pages;  /* of a document */
+    bool text;       /* -o pdf=text: a page may give its text, see below */
 };
 #define OCR_IMAGE_LIMITS_DEFAULT                                               \
     {                                                                          \
@@ -74,13 +75,20 @@ struct ocr_image {
     uint32_t dpi;           /* as the file says, 0 if it does not */
     uint8_t blank;          /* ocr_image_is_blank() */
     uint8_t partial;        /* rows are missing (limits->partial): white */
+    uint32_t text;          /* not 0: no picture, `pixels` are so many bytes of
+                               plain UTF-8, and all above means nothing */
     uint8_t *pixels;        /* [height][width][channels], no padding */
+};
+
+enum {
+    OCR_LAYER_MAX = 1 << 20 /* bytes of the text of a page */
 };
 
 /* Bytes of the pixels; no overflow for images within the limits. */
 static inline size_t ocr_image_bytes(const struct ocr_image *image)
 {
-    return (size_t)image->width * image->height * image->channels;
+    return image->text ? image->text
+                       : (size_t)image->width * image->height * image->channels;
 }
 
 /* Where decoded pixels go: shared memory in the helper, malloc in tests.

@@ -169,6 +169,8 @@ static bool is_sound(const struct ocr_decode_response *response,
         return false;
     if (response->kind)
         return true;
+    if (image->text)
+        return task->limits.text && image->text <= OCR_LAYER_MAX;
     return image->width > 0 && image->height > 0 &&
            (image->channels == 1 || image->channels == CHANNELS_MAX) &&
            (uint64_t)image->width * image->height <= task->limits.pixels &&
@@ -215,7 +217,7 @@ static void take_digest(struct ocr_decoded *result, const uint8_t *secret)
               .what = {'p', 'a', 'g', 'e'}};
     struct ocr_digest digest;
 
-    if (!secret || !image->pixels)
+    if (!secret || !image->pixels || image->text)
         return;
     ocr_digest_of(&page.pixels, image->pixels, ocr_image_bytes(image), secret);
     ocr_digest_of(&digest, &page, sizeof page, secret);

@@ -340,6 +340,35 @@ void pages_orphan(struct server *s, struct client *c)
     }
 }
 
+static enum ocr_tables tables_of(const struct page *p)
+{
+    char value[8];
+
+    ocr_setting(p->settings, "tables", "pipe", value, sizeof value);
+    return strcmp(value, "html") ? OCR_TABLES_PIPE : OCR_TABLES_HTML;
+}
+
+/* The page brought its text with it: nobody has to read it. */
+static void answer_layer(struct server *s, struct page *p)
+{
+    struct ocr_err err = OCR_ERR_INIT;
+    char *marked = NULL, *finished = NULL;
+    unsigned flags = 0;
+    size_t len = 0;
+    int rc = ocr_finish_plain(&marked, &len, (const char *)p->image.pixels,
+                              p->image.text, &err);
+
+    if (rc == 0)
+        rc = ocr_finish(&finished, &len, &flags, marked, len, tables_of(p),
+                        &err);
+    free(marked);
+    if (rc)
+        answer_error(s, p, OCR_KIND_FAILED, err.text);
+    else
+        answer_text(s, p, finished, len, flags);
+    free(finished);
+}
+
 /* The first page of a document that was decoded tells how many there are. */
 static void count_pages(struct page *p, uint32_t pages)
 {
@@ -387,18 +416,12 @@ void page_decoded(struct server *s, struct ocr_decoded *decoded)
     set_state(s, p, PAGE_DECODED);
     if (p->cancelled)
         answer_error(s, p, OCR_KIND_CANCELLED, "nobody waited any more");
+    else if (p->image.text)
+        answer_layer(s, p);
     else if (p->image.blank)
         answer_text(s, p, "", 0, OCR_TEXT_BLANK);
     else if (decoded->has_digest && p->client)
         ask(s, p, decoded->digest);
-}
-
-static enum ocr_tables tables_of(const struct page *p)
-{
-    char value[8];
-
-    ocr_setting(p->settings, "tables", "pipe", value, sizeof value);
-    return strcmp(value, "html") ? OCR_TABLES_PIPE : OCR_TABLES_HTML;
 }
 
 /* Pixels instead of a text (ocrfs read --dump-pages): nothing to finish. */
@@ -473,7 +496,7 @@ static bool may_start(const struct server *s, const struct page *p)
 static bool start_decoding(struct server *s, struct page *p)
 {
     const struct document *d = p->document;
-    char partial[8];
+    char partial[8], pdf[8];
     struct ocr_decode_task task = {.id = p->id,
                                    .document = d->id,
                                    .fd = d->fd,
@@ -488,6 +511,8 @@ static bool start_decoding(struct server *s, struct page *p)
 
     task.limits.partial = !strcmp(
         ocr_setting(p->settings, "partial", "0", partial, sizeof partial), "1");
+    task.limits.text = !strcmp(
+        ocr_setting(p->settings, "pdf", "ocr", pdf, sizeof pdf), "text");
     set_state(s, p, PAGE_DECODING);
     tell_progress(p, OCR_STAGE_DECODING);
     if (p->client)

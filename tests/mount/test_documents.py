@@ -161,6 +161,24 @@ def what_cannot_be_read():
             check("encrypted" in m.log(), "the log does not say that it is encrypted")
 
 
+@test(limit=60)
+def the_text_that_is_in_a_pdf():
+    if (".pdf", pdf) not in makers():
+        skip("this build does not read PDF")
+    formats = os.path.join(DATA, "formats")
+    born, scan = (read_file(os.path.join(formats, name))
+                  for name in ("pdf-text.pdf", "pdf-image-2pages.pdf"))
+    with Mount("pdf=text") as m:
+        m.add("born.pdf", data=born)
+        m.add("scan.pdf", data=scan)
+        equal(read_file(m.text("born.pdf")), b"OCRFS 2026\n", "text that is in it")
+        for page in pages_of(read_file(m.text("scan.pdf"))):
+            check(page.startswith(b"# null "), "a scan was not read")
+    with Mount(cache=m.cache) as n:
+        n.add("born.pdf", data=born)
+        check(read_file(n.text("born.pdf")).startswith(b"# null "), "not read without pdf=text")
+
+
 # The standard handler, with a password that nobody has.
 LOCKED = (b"/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O <%s> /U <%s> >> /ID [<00> <00>]" %
           (b"11" * 32, b"22" * 32))

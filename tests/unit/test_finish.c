@@ -599,9 +599,38 @@ static void random_texts_are_sound(void **state)
     free(text);
 }
 
+static void test_plain_text_stays_what_it_is(void **state)
+{
+    static const struct {
+        const char *plain, *marked;
+    } texts[] = {
+        {"", ""},
+        {"12,345.67 foo_bar $5", "12,345.67 foo_bar $5\n"},
+        {"  indented\n\tmore\n", "indented\nmore\n"},
+        {"# 1 | 2 * 3 <b> `x` [a](b)",
+         "\\# 1 \\| 2 \\* 3 \\<b> \\`x\\` [a\\](b)\n"},
+        {"> said\na > b\nc:\\d", "\\> said\na > b\nc:\\\\d\n"},
+        {"Title\n---\n- item\n===", "Title\n\\---\n- item\n\\===\n"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char *out;
+        size_t len;
+
+        assert_int_equal(ocr_finish_plain(&out, &len, texts[i].plain,
+                                          strlen(texts[i].plain), NULL),
+                         0);
+        assert_string_equal(out, texts[i].marked);
+        assert_int_equal(len, strlen(out));
+        free(out);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plain_text_stays_what_it_is),
         cmocka_unit_test(characters),
         cmocka_unit_test(lines),
         cmocka_unit_test(html_tables),
