@@ -205,9 +205,13 @@ demo: deps ## install what is needed, build, and show it on sample scans
 PROVE := BUILD=$(abspath $(OUT)) prove
 unit: $(UNIT) ## build and run the unit tests; T=cache runs only test_cache*
 	$Q$(PROVE) $(filter $(OUT)/tests/unit/test_$T%,$(UNIT))
+# Mount tests mostly wait, so more of them run at once than there are cores;
+# first those that take longest.
+JOBS ?= 4
+LONGEST := tests/mount/test_users.py tests/mount/test_programs.py
 check: all $(UNIT) $(TOOLS) $(PLAYED) $(PRELOAD) ## run all tests, unit and mount; T=names only test_names*
-	$Q$(PROVE) -j2 \
-	    $(filter $(OUT)/tests/unit/test_$T% tests/mount/test_$T%,$(UNIT) $(MOUNT))
+	$Q$(PROVE) -j$(JOBS) $(filter $(OUT)/tests/unit/test_$T% tests/mount/test_$T%, \
+	    $(LONGEST) $(filter-out $(LONGEST),$(MOUNT) $(UNIT)))
 asan: ## run the unit tests under address and undefined-behaviour sanitizers
 	$Q$(MAKE) unit SAN=address,undefined
 tsan: ## run the unit tests under the thread sanitizer

@@ -456,12 +456,12 @@ def clear(folder):
 _tests = []
 
 
-def test(function=None, limit=60, mounts_something=True):
+def test(function=None, limit=60, mounts_something=True, alone=False):
     """Registers a test. `limit` seconds; mounts_something=False for tests that
-    run without /dev/fuse."""
+    run without /dev/fuse; alone: beside no other mount test."""
     if function is None:
-        return lambda f: test(f, limit, mounts_something)
-    _tests.append((function, limit, mounts_something))
+        return lambda f: test(f, limit, mounts_something, alone)
+    _tests.append((function, limit, mounts_something, alone))
     return function
 
 
@@ -527,9 +527,9 @@ def _run_one(function, limit):
 
 def main(alone=False):
     """Runs the tests of this file and prints TAP; exits with 1 if one failed.
-    With alone=True no other file of mount tests runs beside it."""
+    alone=True stands for all of them."""
     words = [a for a in sys.argv[1:] if not a.startswith("-")]
-    for function, _, _ in _tests:
+    for function, *_ in _tests:
         function.__name__ = function.__name__.replace("_", " ")
     chosen = [t for t in _tests if all(w in t[0].__name__ for w in words)]
     if "-l" in sys.argv[1:]:
@@ -541,14 +541,16 @@ def main(alone=False):
     # Daemons that lost their parents become our children, so that none can
     # escape clear().
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
-    fcntl.flock(os.open(BUILD, os.O_RDONLY), fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+    lock = os.open(BUILD, os.O_RDONLY)
     print("1..%d" % len(chosen), flush=True)
     failed, no_fuse = 0, fuse_missing()
-    for number, (function, limit, mounts_something) in enumerate(chosen, 1):
+    for number, (function, limit, mounts_something, by_itself) in enumerate(chosen, 1):
         if mounts_something and no_fuse:
             outcome, sentence = "skip", no_fuse
         else:
+            fcntl.flock(lock, fcntl.LOCK_EX if alone or by_itself else fcntl.LOCK_SH)
             outcome, sentence = _run_one(function, limit)
+            fcntl.flock(lock, fcntl.LOCK_UN)
         name = function.__name__.replace("#", "\\#")
         bad = outcome == "fail"
         failed += bad

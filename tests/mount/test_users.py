@@ -93,11 +93,13 @@ tests([
     ("start and stop", "test_start_stop.py"),
     ("programs", "test_programs.py", "with bound"),
     ("dying engines", "test_engine_death.py"),
-    ("load", "test_load.py"),
-    ("slow source", "test_slow_source.py"),
     ("changes", "test_changes.py", "image"),
     ("damaged cache", "test_cache_damage.py"),
 ], limit=300)(as_ordinary_user)
+tests([
+    ("load", "test_load.py"),
+    ("slow source", "test_slow_source.py"),
+], limit=300, alone=True)(as_ordinary_user)
 
 
 # --- two users, one mount ---------------------------------------------------
@@ -250,4 +252,4 @@ def an_acl_does_not_open_a_file_to_its_group():
             equal(m.cat(BOB, p)[:2], (1, b""), "the group in the mount")
 
 
-main(alone=True)
+main()
