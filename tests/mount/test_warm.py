@@ -5,7 +5,6 @@ import pty
 import shutil
 import sys
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-import harness
 from harness import *
 
 PAGE = 0.2
@@ -123,8 +122,8 @@ def refresh_makes_texts_of_another_version_again():
     with Mount(engine="null") as m:
         fill(m, 6)
         warm(m.path)
-    harness.OCRFS = os.path.join(newer, "ocrfs")
-    with Mount(engine="null", source=m.source, cache=m.cache) as m:
+    with Mount(engine="null", source=m.source, cache=m.cache,
+               ocrfs=os.path.join(newer, "ocrfs")) as m:
         warm(m.path)
         equal(pages(m), 0, "pages of the old version read again")
         warm("--refresh", m.path)
