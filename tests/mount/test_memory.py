@@ -9,7 +9,7 @@ from harness import *
 from scans import *
 
 LONG = bool(os.environ.get("OCRFS_LONG"))
-FOLDERS = 2000 if LONG else 60
+FOLDERS = 2000 if LONG else 40
 EACH = 100
 TIMES = 10 if LONG else 4
 # 200 MiB for 200,000 images and their texts; before the first walk there are
@@ -59,7 +59,7 @@ def a_walk_through_many_files():
 
 @test(limit=300)
 def descriptors_after_reading_many_files():
-    count = 15000 if LONG else 1500
+    count = 15000 if LONG else 600
     with Mount() as m:
         for i in range(count):
             m.add("%05d.png" % i, data=version(i % 50))

@@ -382,7 +382,7 @@ def the_most_that_may_be_watched():
             os.listdir(m.at("%d" % i))
         equal(watch_of(m)["folders"], 3, "folders watched")
         check(watch_of(m)["full"], "not said in status.json")
-        for i in range(6):
+        for i in (0, 5):
             changes_show(m, "%d" % i)
         equal(len(lines_with(m, "watch=N")), 1, "lines in the log")
         # What the kernel forgets makes room.
@@ -423,7 +423,7 @@ def the_limit_of_the_system_is_reached():
             os.mkdir(m.source + "/%d" % i)
             os.listdir(m.at("%d" % i))
         equal(watch_of(m)["folders"], 3, "folders watched")
-        for i in range(6):
+        for i in (0, 5):
             changes_show(m, "%d" % i)
         equal(len(lines_with(m, "sysctl fs.inotify.max_user_watches=")), 1, "lines in the log")
 
