@@ -220,7 +220,7 @@ tsan: ## run the unit tests under the thread sanitizer
 # tests/fuzz/seeds/NAME once it is understood; what is new stays beside it.
 FUZZ := build/fuzz
 S ?= 10
-FUZZ_NAMES := png jpeg $(filter-out pdf,$(FORMATS)) exif server client finish html options safetensors config tokenizer
+FUZZ_NAMES := png jpeg $(filter-out pdf heif,$(FORMATS)) exif server client finish html options safetensors config tokenizer
 FUZZED := $(filter-out kernels/cuda/% kernels/cpu/% engine/tesseract/% engine/lighton/% engine/gpu/% fs/% cache/%, \
             $(TESTED)) fs/options.c fs/words.c
 fuzz: $(patsubst %,fuzz-%,$(or $(filter $T,$(FUZZ_NAMES)),$(FUZZ_NAMES))) ## feed what reads hostile bytes with random ones; T=png S=60: one target, 60 s
