@@ -209,7 +209,7 @@ unit: $(UNIT) ## build and run the unit tests; T=cache runs only test_cache*
 # first those that take longest.
 JOBS ?= 4
 LONGEST := tests/mount/test_users.py tests/mount/test_programs.py
-check: all $(UNIT) $(TOOLS) $(PLAYED) $(PRELOAD) ## run all tests, unit and mount; T=names only test_names*
+check: all man $(UNIT) $(TOOLS) $(PLAYED) $(PRELOAD) ## run all tests, unit and mount; T=names only test_names*
 	$Q$(PROVE) -j$(JOBS) $(filter $(OUT)/tests/unit/test_$T% tests/mount/test_$T%, \
 	    $(LONGEST) $(filter-out $(LONGEST),$(MOUNT) $(UNIT)))
 asan: ## run the unit tests under address and undefined-behaviour sanitizers

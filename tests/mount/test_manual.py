@@ -39,7 +39,7 @@ def commands():
 
 # --- manual -----------------------------------------------------------------
 
-@test(mounts_something=False)
+@test(limit=240, mounts_something=False)
 def the_manual_pages_are_well_formed():
     need("mandoc")
     for path in (page(), ENGINE_PAGE):
@@ -47,7 +47,7 @@ def the_manual_pages_are_well_formed():
         equal(out, b"", "mandoc -T lint")
 
 
-@test(mounts_something=False)
+@test(limit=240, mounts_something=False)
 def man_shows_them_without_a_warning():
     need("man")
     for path in (page(), ENGINE_PAGE):
@@ -57,7 +57,7 @@ def man_shows_them_without_a_warning():
         check(b"SEE ALSO" in out, "the page: %r" % out[:200])
 
 
-@test(mounts_something=False)
+@test(limit=240, mounts_something=False)
 def every_command_and_option_is_in_the_manual():
     text = as_shown(page())
     for name, arguments, summary in listed():
@@ -85,7 +85,7 @@ def the_engine_s_switches_are_those_of_its_help():
           "switches in only one of manual and help")
 
 
-@test(mounts_something=False)
+@test(limit=240, mounts_something=False)
 def every_file_of_the_manual_is_one_of_the_program():
     known = b"".join(read_file(os.path.join(BUILD, p)) for p in ("ocrfs", "ocrfs-engine"))
     text = as_shown(page()).split("\nFILES")[1].split("\nEXIT")[0]
