@@ -4,12 +4,13 @@
 #define TEST_FORMATS_H
 #include "engine/image/decoder.h"
 
-/* fontconfig, by way of poppler, keeps what nobody asked it to free. Named by
- * the sanitizer, which looks for it. */
+/* fontconfig, by way of poppler, keeps what nobody asked it to free; dav1d, by
+ * way of libheif, what was damaged. Named by the sanitizer, which looks for
+ * it. */
 const char *__lsan_default_suppressions(void); /* NOLINT */
 const char *__lsan_default_suppressions(void)  /* NOLINT */
 {
-    return "leak:libfontconfig\n";
+    return "leak:libfontconfig\nleak:libdav1d\n";
 }
 
 static inline void use_formats(void)

@@ -161,6 +161,18 @@ def what_cannot_be_read():
             check("encrypted" in m.log(), "the log does not say that it is encrypted")
 
 
+@test(limit=120, mounts_something=False)
+def scans_give_the_same_pixels_alone_and_as_pages():
+    if len(makers()) < len(MAKERS):
+        skip("this build lacks TIFF or PDF")
+    script = os.path.join(ROOT, "tests", "accuracy", "same_pages.py")
+    out = run(sys.executable, script, "--engine", "null", "recibo-recorte-pt",
+              "newspaper-clipping-en", "fax-1bit-en", env=dict(os.environ, BUILD=BUILD))
+    last = out.decode().splitlines()[-1]
+    note(last)
+    check("3 pages; TIFF: 3 the same, PDF: 3;" in last, out.decode())
+
+
 @test(limit=60)
 def the_text_that_is_in_a_pdf():
     if (".pdf", pdf) not in makers():
