@@ -57,16 +57,28 @@ int ocr_message_send(int sock, const struct ocr_message *header,
     }
 }
 
+static void take_sender(const struct cmsghdr *c, struct ocr_message *out)
+{
+    struct ucred sender;
+
+    memcpy(&sender, CMSG_DATA(c), sizeof sender);
+    out->pid = sender.pid;
+}
+
 /* Keeps the first descriptor of the message in out->fd and closes any other:
  * none may leak, whatever the peer sends. True if there was at most one. */
-static bool take_descriptors(struct msghdr *msg, struct ocr_message *out)
+static bool take_control(struct msghdr *msg, struct ocr_message *out)
 {
     bool single = true;
 
     for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
         size_t count;
 
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+        if (c->cmsg_level != SOL_SOCKET)
+            continue;
+        if (c->cmsg_type == SCM_CREDENTIALS)
+            take_sender(c, out);
+        if (c->cmsg_type != SCM_RIGHTS)
             continue;
         count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
         for (size_t i = 0; i < count; i++) {
@@ -97,7 +109,8 @@ static bool well_formed(const struct ocr_message *m, size_t received)
 int ocr_message_receive(int sock, struct ocr_message *out)
 {
     union {
-        char room[CMSG_SPACE(4 * sizeof(int))];
+        char room[CMSG_SPACE(4 * sizeof(int)) +
+                  CMSG_SPACE(sizeof(struct ucred))];
         struct cmsghdr align;
     } control;
     struct iovec parts[2] = {{out, HEADER_BYTES},
@@ -117,7 +130,8 @@ int ocr_message_receive(int sock, struct ocr_message *out)
     if (n < 0) /* without memory just now, the message stays where it is */
         return errno == ENOMEM || errno == ENOBUFS ? -EAGAIN : -errno;
     out->fd = -1;
-    single = take_descriptors(&msg, out);
+    out->pid = 0;
+    single = take_control(&msg, out);
     if (n == 0 && out->fd < 0)
         return 0;
     if (!single || (msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) ||

@@ -6,7 +6,7 @@
  *
  *   client                                engine
  *   HELLO  version, settings         -->
- *                                    <--  HELLO  version, pid
+ *                                    <--  HELLO  version
  *                                    <--  READY  capacity, fingerprint, device
  *                                    <--  CAPACITY  n            (at any time)
  *   OPEN   document, descriptor      -->
@@ -57,7 +57,7 @@ enum {
 };
 
 enum ocr_message_type {
-    OCR_MSG_HELLO = 1,    /* value: version; engine: flags = pid, payload:
+    OCR_MSG_HELLO = 1,    /* value: version; engine: payload:
                              program version; client: payload: settings */
     OCR_MSG_READY = 2,    /* value: credit; payload: fingerprint \n device \n
                              recogniser version \n what it works with, both
@@ -131,7 +131,8 @@ struct ocr_message {
     uint32_t flags;
     uint32_t length; /* of payload */
     /* Not sent: */
-    int fd; /* -1, or the descriptor: borrowed on send, owned after receive */
+    int fd;  /* -1, or the descriptor: borrowed on send, owned after receive */
+    int pid; /* of the sender, from the kernel; 0 without SO_PASSCRED */
     char payload[OCR_PAYLOAD_MAX + 1]; /* NUL behind the last byte */
 };
 

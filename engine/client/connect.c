@@ -212,6 +212,7 @@ static int new_socket(struct ocr_err *err)
 static int try_connect(const struct place *at, struct ocr_err *err)
 {
     const struct timeval patience = {.tv_sec = CONNECT_TIMEOUT_S};
+    const int yes = 1;
     struct sockaddr_un address;
     struct ucred peer;
     socklen_t size = sizeof peer;
@@ -221,6 +222,7 @@ static int try_connect(const struct place *at, struct ocr_err *err)
         return sock;
     socket_address(at, &address);
     setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    setsockopt(sock, SOL_SOCKET, SO_PASSCRED, &yes, sizeof yes); /* HELLO */
     if (connect(sock, (struct sockaddr *)&address, sizeof address)) {
         const int rc = -errno;
 

@@ -233,8 +233,11 @@ static void got_hello(struct ocr_queue *q, struct engine *e,
         engine_start_failed(q, e, why, true);
         return;
     }
-    e->stats.pid = (int64_t)m->flags;
-    e->pidfd = pidfd_open((pid_t)m->flags, 0);
+    /* What the kernel says, not the engine: it may have been taken over, and
+     * this is the process that is killed when it hangs. */
+    e->stats.pid = m->pid;
+    ocr_close(e->pidfd);
+    e->pidfd = m->pid > 0 && m->pid != getpid() ? pidfd_open(m->pid, 0) : -1;
     engine_set_state(q, e, OCR_ENGINE_LOADING);
 }
 

@@ -143,7 +143,6 @@ void client_accept(struct server *s)
         accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     const struct ocr_message hello = {.type = OCR_MSG_HELLO,
                                       .value = OCR_PROTOCOL_VERSION,
-                                      .flags = (uint32_t)getpid(),
                                       .length = sizeof OCR_VERSION - 1};
     struct client *c;
 

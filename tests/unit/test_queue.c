@@ -159,10 +159,8 @@ static int engine(int argc, char **argv)
     }
     sock = accept4(OCR_ENGINE_LISTEN_FD, NULL, NULL, SOCK_CLOEXEC);
     say(sock,
-        (struct ocr_message){.type = OCR_MSG_HELLO,
-                             .value = OCR_PROTOCOL_VERSION,
-                             .flags = (uint32_t)getpid(),
-                             .fd = -1},
+        (struct ocr_message){
+            .type = OCR_MSG_HELLO, .value = OCR_PROTOCOL_VERSION, .fd = -1},
         "test");
     for (;;) {
         struct pollfd fd = {.fd = sock, .events = POLLIN};
