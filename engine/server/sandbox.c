@@ -222,6 +222,8 @@ static void make_gpu_devices(void)
 
 /* ---- seccomp ------------------------------------------------------------ */
 
+/* Comparisons with two values get a third, 0: the macros initialise a struct,
+ * and clang wants all of its fields. */
 #if HAVE_SECCOMP
 
 /* Memory, and what the C library does on its own. */
@@ -279,8 +281,8 @@ static int add_reading(scmp_filter_ctx filter)
     const scmp_datum_t changing = O_ACCMODE | O_CREAT | O_TRUNC | O_APPEND;
     const struct scmp_arg_cmp reads =
         SCMP_A2(SCMP_CMP_MASKED_EQ, changing, O_RDONLY);
-    const struct scmp_arg_cmp asks = SCMP_A1(SCMP_CMP_EQ, F_GETFL);
-    const struct scmp_arg_cmp closes = SCMP_A1(SCMP_CMP_EQ, F_SETFD);
+    const struct scmp_arg_cmp asks = SCMP_A1(SCMP_CMP_EQ, F_GETFL, 0);
+    const struct scmp_arg_cmp closes = SCMP_A1(SCMP_CMP_EQ, F_SETFD, 0);
     int rc = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, SCMP_SYS(openat), 1,
                                     &reads);
 
@@ -341,14 +343,15 @@ static bool is_clone(int call)
 
 static int add_rules(scmp_filter_ctx filter, int sock, unsigned needs)
 {
-    const struct scmp_arg_cmp to_sock = SCMP_A0(SCMP_CMP_EQ, (unsigned)sock);
-    const struct scmp_arg_cmp to_errors = SCMP_A0(SCMP_CMP_EQ, STDERR_FILENO);
+    const struct scmp_arg_cmp to_sock = SCMP_A0(SCMP_CMP_EQ, (unsigned)sock, 0);
+    const struct scmp_arg_cmp to_errors =
+        SCMP_A0(SCMP_CMP_EQ, STDERR_FILENO, 0);
     const struct scmp_arg_cmp to_itself =
-        SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid());
+        SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid(), 0);
     const struct scmp_arg_cmp is_data =
         SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0);
     const struct scmp_arg_cmp asks_for_seals =
-        SCMP_A1(SCMP_CMP_EQ, F_GET_SEALS);
+        SCMP_A1(SCMP_CMP_EQ, F_GET_SEALS, 0);
     const struct {
         int call;
         const struct scmp_arg_cmp *only;
@@ -408,7 +411,7 @@ static bool filter_engine(bool network)
         rc = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), refused[i], 0);
     if (rc == 0 && !network)
         rc = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EACCES), SCMP_SYS(socket),
-                              1, SCMP_A0(SCMP_CMP_NE, AF_UNIX));
+                              1, SCMP_A0(SCMP_CMP_NE, AF_UNIX, 0));
     if (rc == 0)
         rc = seccomp_load(filter);
     seccomp_release(filter);
