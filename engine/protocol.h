@@ -48,6 +48,7 @@ enum {
     OCR_PROTOCOL_VERSION = 1,
     OCR_PAYLOAD_MAX = 32 << 10, /* bytes */
     OCR_TEXT_INLINE = 16 << 10, /* longer texts travel as a sealed memfd */
+    OCR_PAGES_MAX = 10000,      /* of a document: as OCR_IMAGE_LIMITS_DEFAULT */
 };
 #define OCR_PAGE_ALL UINT32_MAX
 

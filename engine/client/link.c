@@ -440,12 +440,16 @@ static void got_digest(struct ocr_queue *q, struct engine *e,
 static void got_pages(struct ocr_queue *q, struct engine *e,
                       struct ocr_job *job, const struct ocr_message *m)
 {
-    job->pages = (unsigned)m->value;
-    if (job->pages <= 1 || job->many || !pages_begin(job, job->pages))
+    const bool sane = m->value <= OCR_PAGES_MAX;
+
+    job->pages = sane ? (unsigned)m->value : 0;
+    if (sane && (job->pages <= 1 || job->many || !pages_begin(job, job->pages)))
         return;
     forget(e, job);
     queue_unrun(e, job);
-    queue_end_error(q, job, OCR_KIND_FAILED, "no memory for so many pages");
+    queue_end_error(q, job, OCR_KIND_FAILED,
+                    sane ? "no memory for so many pages"
+                         : "the engine found more pages than there may be");
 }
 
 static void got_text(struct ocr_queue *q, struct engine *e, struct ocr_job *job,
