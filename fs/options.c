@@ -432,6 +432,29 @@ static int replace(char **at, char *text, struct ocr_err *err)
     return 0;
 }
 
+/* Each without slashes at its end, so that all ways to write an address mean
+ * one engine; malloc'd, or NULL. */
+static char *trimmed_urls(const char *text)
+{
+    char *out = malloc(strlen(text) + 1), *to = out;
+
+    while (out && *text) {
+        const size_t all = strcspn(text, ";");
+        size_t len = all;
+
+        while (len && text[len - 1] == '/')
+            len--;
+        if (len && to > out)
+            *to++ = ';';
+        memcpy(to, text, len);
+        to += len;
+        text += all + (text[all] == ';');
+    }
+    if (out)
+        *to = '\0';
+    return out;
+}
+
 static int store_text(char **at, const struct option *option, const char *text,
                       const struct origin *from, struct ocr_err *err)
 {
@@ -444,6 +467,8 @@ static int store_text(char **at, const struct option *option, const char *text,
         return replace(at, strdup(""), err);
     if (option->check && option->check(text, err))
         return -EINVAL;
+    if (option->check == check_url)
+        return replace(at, trimmed_urls(text), err);
     if (option->type != FOLDER ||
         (option->choices && ocr_word_index(option->choices, text) >= 0))
         return replace(at, strdup(text), err);

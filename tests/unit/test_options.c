@@ -92,6 +92,12 @@ static void a_list_sets_every_type(void **state)
     assert_string_equal(o.runtime, "/run/x");
     assert_string_equal(o.noocr, "a:b");
     assert_string_equal(o.size_names, "");
+    accepts("url=http://a:1/v1//;;https://b/");
+    assert_string_equal(o.url, "http://a:1/v1;https://b");
+    accepts("url=http://a:1/v1");
+    assert_string_equal(o.url, "http://a:1/v1");
+    accepts("url=");
+    assert_string_equal(o.url, "");
     accepts("size=wait:tar:git,show=texts,include=*.png,exclude=x:y/*,"
             "min_pixels=10000,errors=hide,xattr");
     assert_int_equal(o.size, OCR_SIZE_WAIT);
