@@ -72,7 +72,7 @@ enum ocr_message_type {
     OCR_MSG_TEXT = 8,     /* document, page; value: bytes; payload or fd;
                              flags: OCR_TEXT_* */
     OCR_MSG_ERROR = 9,    /* document, page; value: enum ocr_kind; payload:
-                             sentence */
+                             sentence; flags: OCR_ERROR_* */
     OCR_MSG_CANCEL = 10,  /* document, page or OCR_PAGE_ALL */
     OCR_MSG_CRASHED = 11, /* value: signal; flags: pages being read */
     OCR_MSG_LOST = 12,    /* value: 1: the device's own fault, 0: perhaps a
@@ -103,6 +103,11 @@ enum {
     OCR_READ_ALONE = 1, /* READ: run with nothing beside it, so that a crash has
                            one suspect */
     OCR_READ_GO = 2,    /* its pixels are not known: go on */
+};
+
+enum {
+    OCR_ERROR_AWAY = 1, /* ERROR of a connection: what the recogniser lacks may
+                           come by itself, like a server that starts */
 };
 
 /* TEXT: what the finishing did to it, for the client's log. */

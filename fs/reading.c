@@ -295,8 +295,9 @@ static bool known(struct ocr_fs *fs, struct node *n,
             fail(fs, n, cached.verdict, cached.sentence, o);
         return true;
     }
+    /* That there was no engine, or no server, says nothing of the next time. */
     kind = stats_recall(&fs->stats, job);
-    if (kind == OCR_KIND_NONE)
+    if (kind == OCR_KIND_NONE || kind == OCR_KIND_GONE)
         return false;
     stats_fail_again(&fs->stats, kind);
     o->rc = ocr_kind_errno(kind);

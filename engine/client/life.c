@@ -21,6 +21,7 @@ enum {
     BACKOFF_FIRST_MS = 100,
     BACKOFF_MAX_MS = 5000,
     FAILED_STARTS_MAX = 3, /* then everything that waits fails */
+    AWAY_MS = 30000,       /* that jobs wait for a server to come */
     KILLS_MAX = 12,        /* of the engine while one job ran alone in it */
 };
 
@@ -106,6 +107,28 @@ void engine_start_failed(struct ocr_queue *q, struct engine *e, const char *why,
     e->failures++;
     retry_later(q, e, e->failures);
     if (hopeless || e->failures >= FAILED_STARTS_MAX)
+        give_up(q, e);
+}
+
+static bool has_waiting(const struct ocr_queue *q)
+{
+    for (int p = 0; p < PRIORITIES; p++)
+        if (q->waiting[p].count)
+            return true;
+    return false;
+}
+
+void engine_away(struct ocr_queue *q, struct engine *e, const char *why)
+{
+    const int64_t now = ocr_now_ms();
+
+    set_trouble(q, e, why);
+    drop_connection(q, e);
+    e->failures++;
+    retry_later(q, e, e->failures);
+    if (!e->away_since_ms && has_waiting(q))
+        e->away_since_ms = now;
+    if (e->away_since_ms && now - e->away_since_ms >= AWAY_MS)
         give_up(q, e);
 }
 

@@ -280,6 +280,7 @@ static void got_ready(struct ocr_queue *q, struct engine *e,
     memcpy(e->stats.device, device, sizeof device);
     memcpy(version, e->version, sizeof version);
     e->failures = 0;
+    e->away_since_ms = 0;
     e->refused = e->hopeless = false;
     e->stats.trouble[0] = '\0';
     engine_set_state(q, e, OCR_ENGINE_READY);
@@ -533,7 +534,10 @@ static void got_connection_error(struct ocr_queue *q, struct engine *e,
         job->document = 0;
         queue_wait(q, job, true);
     }
-    engine_start_failed(q, e, why, true);
+    if (m->flags & OCR_ERROR_AWAY)
+        engine_away(q, e, why);
+    else
+        engine_start_failed(q, e, why, true);
 }
 
 static void got_progress(struct ocr_job *job, const struct ocr_message *m)

@@ -110,8 +110,10 @@ struct engine {
     struct forgotten *forgotten; /* documents that it is to forget */
     int64_t hello_by_ms, retry_at_ms, end_by_ms;
     unsigned failures; /* starts without READY, in a row */
-    unsigned deaths;   /* since the last text */
-    int crash_signal;  /* from CRASHED; 0: none came */
+    /* Since when jobs wait for a server that is not there; 0: none do. */
+    int64_t away_since_ms;
+    unsigned deaths;  /* since the last text */
+    int crash_signal; /* from CRASHED; 0: none came */
     unsigned crash_jobs;
     bool lost, device_fault; /* from LOST, or because it fell silent */
     char loss[256];
@@ -189,6 +191,10 @@ void engine_start(struct ocr_queue *q, struct engine *e);
 /* It could not be had. `hopeless`: trying again at once is of no use. */
 void engine_start_failed(struct ocr_queue *q, struct engine *e, const char *why,
                          bool hopeless);
+
+/* It could not be had now, but what it lacks may come by itself: jobs wait for
+ * that, for some time. */
+void engine_away(struct ocr_queue *q, struct engine *e, const char *why);
 
 /* The connection ended. */
 void engine_died(struct ocr_queue *q, struct engine *e);

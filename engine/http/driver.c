@@ -17,9 +17,10 @@ enum {
     TRIES_MAX = 6, /* of a page, by servers that were there */
     RETRY_FIRST_MS = 250,
     RETRY_MOST_MS = 8000,
-    BUSY_MAX_S = 900, /* a page that nobody had room for */
-    OTHERS_MS = 3000, /* at the start: for servers that do not answer */
-    LINGER_MS = 500,  /* for the end of an answer that is whole */
+    BUSY_MAX_S = 900,    /* a page that nobody had room for */
+    OTHERS_MS = 3000,    /* at the start: for servers that do not answer */
+    LAST_LOOK_MS = 2000, /* of a page, at servers that are long gone */
+    LINGER_MS = 500,     /* for the end of an answer that is whole */
     SLEEP_MS = 60000,
     PICTURE_WORK = 500, /* a picture costs as much as so many bytes of text */
 };
@@ -153,12 +154,21 @@ static void describe_servers(struct ocr_recogniser *r, char *out, size_t size)
 
         used += (size_t)snprintf(out + used, size - used, "%s%s%s",
                                  i ? ", " : "", s->url->place,
-                                 s->up       ? " answers"
+                                 s->up       ? " answered"
                                  : s->looked ? ": "
                                              : " has not answered yet");
         if (s->looked && !s->up && used < size)
             used += (size_t)snprintf(out + used, size - used, "%.150s", s->why);
     }
+}
+
+static bool any_away(const struct ocr_recogniser *r)
+{
+    bool away = false;
+
+    for (unsigned i = 0; i < r->config.urls; i++)
+        away = away || r->servers[i].away;
+    return away;
 }
 
 /* Ends open(): every server was asked, or one answered some time ago. */
@@ -177,7 +187,8 @@ static void settle(struct ocr_recogniser *r, int64_t now)
     r->settled = true;
     memcpy(r->described, described, sizeof described);
     if (!up)
-        ocr_err_set(&r->open_error, -EHOSTUNREACH, "%s", described);
+        ocr_err_set(&r->open_error, any_away(r) ? -EHOSTUNREACH : -EIO, "%s",
+                    described);
     pthread_cond_broadcast(&r->opened);
     pthread_mutex_unlock(&r->lock);
 }
@@ -231,6 +242,8 @@ static int judge_look(struct ocr_recogniser *r, struct http_transfer *t,
         keep_model(r, r->wanted);
         return 0;
     }
+    t->server->away = code == CURLE_COULDNT_CONNECT ||
+                      code == CURLE_OPERATION_TIMEDOUT || status == 503;
     http_transfer_judge(t, code, &retry, why, sizeof why);
     if (status == 404)
         return ocr_err_set(err, -ENOENT,
@@ -490,6 +503,27 @@ static bool is_hopeless(const struct ocr_recogniser *r, int64_t now)
            now - r->absent_since_ms >= (int64_t)r->config.patience_s * 1000;
 }
 
+/* But one may have come since the last look: each page is worth another. True
+ * as long as that is not over. */
+static bool awaits_look(struct ocr_recogniser *r, struct http_page *p,
+                        int64_t now)
+{
+    bool over = true;
+
+    if (!p->asked_ms) {
+        p->asked_ms = now;
+        for (unsigned i = 0; i < r->config.urls; i++)
+            r->servers[i].probe_at_ms = now;
+    }
+    for (unsigned i = 0; i < r->config.urls; i++) {
+        const struct http_server *s = &r->servers[i];
+
+        /* A look that is over has put off the next. */
+        over = over && !s->probing && s->probe_at_ms > p->asked_ms;
+    }
+    return !over && now - p->asked_ms < LAST_LOOK_MS;
+}
+
 static void end_hopeless(struct ocr_recogniser *r, struct http_page *p)
 {
     char described[SENTENCE_MAX], sentence[SENTENCE_MAX + 32];
@@ -533,9 +567,9 @@ static void send_pages(struct ocr_recogniser *r, int64_t now)
     while ((p = first_ready(r, now))) {
         if (p->cancelled)
             end_page(r, p, OCR_KIND_CANCELLED, "nobody waited any more");
-        else if (is_hopeless(r, now))
+        else if (is_hopeless(r, now) && !awaits_look(r, p, now))
             end_hopeless(r, p);
-        else if (!send_page(r, p, now)) {
+        else if (is_hopeless(r, now) || !send_page(r, p, now)) {
             put_back(r, p, p->due_ms);
             break;
         }
@@ -581,7 +615,9 @@ static int patience_ms(struct ocr_recogniser *r, int64_t now)
         if (s->up && waiting && s->pause_until_ms > now)
             sooner(&at, s->pause_until_ms);
     }
-    if (waiting && r->absent_since_ms)
+    if (waiting && is_hopeless(r, now))
+        sooner(&at, now + LAST_LOOK_MS / 20);
+    else if (waiting && r->absent_since_ms)
         sooner(&at, r->absent_since_ms + (int64_t)r->config.patience_s * 1000);
     if (!r->settled)
         sooner(&at, r->begun_ms + OTHERS_MS);

@@ -211,8 +211,9 @@ struct http_page {
     size_t body_len;
     unsigned tries; /* that failed by a server's fault */
     int64_t first_ms, due_ms;
-    int avoid;      /* index of the server that failed last, -1: none */
-    bool cancelled; /* the driver saw `cancel` */
+    int64_t asked_ms; /* for a look at servers that are long gone, 0: not */
+    int avoid;        /* index of the server that failed last, -1: none */
+    bool cancelled;   /* the driver saw `cancel` */
     struct ocr_recognised result;
 };
 
@@ -270,6 +271,7 @@ struct http_server {
     const struct http_url *url;
     int index;
     bool up, looked; /* it answered; it was asked at least once */
+    bool away;       /* nobody was there at the last look, or not ready yet */
     bool probing;
     struct http_window window;
     unsigned in_flight;

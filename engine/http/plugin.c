@@ -208,7 +208,7 @@ static const char *http_device(struct ocr_recogniser *r)
 static void http_describe(struct ocr_recogniser *r, char *out, size_t size)
 {
     pthread_mutex_lock(&r->lock);
-    snprintf(out, size, "model %s; %s", r->model, r->described);
+    snprintf(out, size, "model %s; at the start: %s", r->model, r->described);
     pthread_mutex_unlock(&r->lock);
 }
 

@@ -98,6 +98,18 @@ void client_error(struct client *c, uint64_t document, uint32_t page,
 /* ---- greeting
  * ------------------------------------------------------------------ */
 
+static void say_not_loaded(const struct server *s, struct client *c)
+{
+    const char *why = s->load_error.text;
+    const struct ocr_message m = {
+        .type = OCR_MSG_ERROR,
+        .value = OCR_KIND_GONE,
+        .flags = s->load_error.code == -EHOSTUNREACH ? OCR_ERROR_AWAY : 0,
+        .length = (uint32_t)strlen(why)};
+
+    client_send(c, &m, why, -1);
+}
+
 void client_greet(struct server *s, struct client *c)
 {
     struct ocr_err err = OCR_ERR_INIT;
@@ -107,7 +119,7 @@ void client_greet(struct server *s, struct client *c)
     if (!c->hello || c->ready_sent || s->load == LOAD_RUNNING)
         return;
     if (s->load == LOAD_FAILED) {
-        client_error(c, 0, 0, OCR_KIND_GONE, s->load_error.text);
+        say_not_loaded(s, c);
         return;
     }
     if (s->ops->fingerprint(s->recogniser, c->settings, fingerprint,

@@ -126,7 +126,7 @@ def status_and_doctor_say_where_images_go():
         text(m, *add(m, 1))
         status = m.status()
         equal((status["recogniser"], status["sent_to"]), ("http", [server.url]), "status.json")
-        equal(status["engine"]["details"], "model tiny-ocr; %s answers" % server.url[:-3])
+        equal(status["engine"]["details"], "model tiny-ocr; at the start: %s answered" % server.url[:-3])
         people = read_file(m.path + "/.ocrfs/status").decode()
         check("image bytes go to a server on this machine, " + server.url in people, people)
         out = run(OCRFS, "doctor", "--url", server.url, "--runtime", m.runtime,
@@ -494,7 +494,33 @@ def without_any_server_pages_fail_and_later_do_not():
         equal(text(m, names[2]), text_for(2), "the next one")
 
 
-@test(mounts_something=False)
+@test(limit=120)
+def a_server_that_was_gone_for_long_is_used_at_once():
+    with ChatServer() as server, \
+            http(server, allow=["engine-gone", "is not used"]) as m:
+        names = add(m, 3)
+        text(m, names[0])
+        server.die()
+        for name in names[1:]:  # the first waits 30 s, the other for one look
+            fails(errno.EIO, text, m, name)
+        server.revive()
+        equal(text(m, names[1]), text_for(1), "the text that failed before")
+        equal(text(m, names[2]), text_for(2), "the other one")
+
+
+@test(limit=90)
+def a_mount_waits_for_a_server_that_starts_later():
+    with ChatServer() as server:
+        server.die()
+        with http(server, allow=["no engine", "known texts are served"]) as m:
+            waiting = start("cat", m.text(*add(m, 1)))
+            wait_for(lambda: m.status()["queue"]["waiting"]["interactive"],
+                     "the page to wait")
+            server.revive()
+            equal(waiting.communicate(timeout=60)[0].decode(), text_for(0), "text")
+
+
+@test(mounts_something=False, limit=90)
 def a_server_that_is_not_there_is_named():
     with ChatServer() as server:
         url = server.url

@@ -28,6 +28,7 @@
 #include <unistd.h>
 
 enum {
+    AWAY_STARTS = 6,
     BIG_TEXT = 60000,
     CAPACITY = 4
 };
@@ -173,6 +174,15 @@ static int engine(int argc, char **argv)
                 (struct ocr_message){
                     .type = OCR_MSG_ERROR, .value = OCR_KIND_GONE, .fd = -1},
                 "the language xyz is not installed");
+        else if (in.type == OCR_MSG_HELLO &&
+                 !strcmp(recogniser, "comes-late") &&
+                 count(folder, "away") <= AWAY_STARTS)
+            say(sock,
+                (struct ocr_message){.type = OCR_MSG_ERROR,
+                                     .value = OCR_KIND_GONE,
+                                     .flags = OCR_ERROR_AWAY,
+                                     .fd = -1},
+                "no server answers");
         else if (in.type == OCR_MSG_HELLO)
             say(sock,
                 (struct ocr_message){
@@ -541,6 +551,23 @@ static void an_engine_killed_five_times_fails_nobody(void **state)
     assert_int_equal(counted(f->folder, "kills"), 6);
 }
 
+static void a_server_that_comes_late_is_waited_for(void **state)
+{
+    struct fixture *f = *state;
+    struct ocr_err err = OCR_ERR_INIT;
+    struct wait w;
+
+    open_queue(f, "comes-late");
+    /* Who asks for an engine and nothing else is told at once. */
+    assert_int_equal(ocr_queue_wait_ready(f->queue, 30000, &err), -EIO);
+    assert_string_equal(err.text, "no server answers");
+    join(f, "t1", OCR_PRIORITY_INTERACTIVE, &w);
+    until(&w.done, 1);
+    assert_int_equal(w.kind, OCR_KIND_NONE);
+    assert_string_equal(w.text, "text of t1");
+    assert_true(counted(f->folder, "away") > AWAY_STARTS);
+}
+
 static void no_engine_fails_what_waits_with_a_reason(void **state)
 {
     struct fixture *f = *state;
@@ -685,6 +712,7 @@ int main(int argc, char **argv)
         TEST(no_engine_fails_what_waits_with_a_reason),
         TEST(connect_waits_for_hello_and_no_longer),
         TEST(bytes_beyond_the_budget_are_loaded_again),
+        TEST(a_server_that_comes_late_is_waited_for),
         TEST(stopping_answers_everybody),
         TEST(many_threads_join_and_leave),
     };
