@@ -101,14 +101,15 @@ void ocr_ask_say_hung(const char *point, int patience_ms)
     struct ocr_mounts mounts;
     const struct ocr_mount *mount;
 
-    ocr_error("%s does not answer within %d s; it can be taken away with: "
-              "fusermount3 -uz %s",
+    ocr_error("%s does not answer within %d s; it may only be busy. If it "
+              "stays so, this ends the mount: fusermount3 -uz %s",
               point, patience_ms / 1000, point);
     if (ocr_mounts_read(&mounts, NULL))
         return;
     mount = ocr_mounts_at(&mounts, point);
     if (mount && ocr_mount_is_ours(mount))
-        ocr_error("and programs that hang in it are freed, by root, with: "
+        ocr_error("and this, by root, ends it at once for all who use it, and "
+                  "frees programs that hang in it: "
                   "echo 1 > /sys/fs/fuse/connections/%u/abort",
                   mount->minor);
     ocr_mounts_release(&mounts);

@@ -106,7 +106,7 @@ static int cache_forget(struct ocr_cache *c, const struct words *words,
 static int cache_gc(struct ocr_cache *c, const struct words *words,
                     struct ocr_err *err)
 {
-    return cmd_cache_gc(c, words->unseen, err);
+    return cmd_cache_gc(c, words->unseen ? words->unseen : "90d", err);
 }
 
 enum takes {
@@ -172,7 +172,7 @@ static bool take_unseen(int *argc, char **argv, const char **unseen)
             argv[kept++] = argv[i];
         } else if (*behind) {
             *unseen = behind + 1;
-        } else if (i + 1 < *argc) {
+        } else if (i + 1 < *argc && argv[i + 1][0] != '-') {
             *unseen = argv[++i];
         } else {
             return false;
@@ -183,10 +183,21 @@ static bool take_unseen(int *argc, char **argv, const char **unseen)
     return true;
 }
 
-static bool fits(enum takes takes, const struct words *words)
+/* True if `words` are what the action takes; else says what is wrong. */
+static bool fits(const char *name, enum takes takes, const struct words *words)
 {
-    return (words->count > 0) == (takes == PATHS) &&
-           (words->unseen != NULL) == (takes == UNSEEN);
+    if (words->unseen && takes != UNSEEN)
+        ocr_error("--unseen is for ocrfs cache gc, not for %s", name);
+    else if (takes == PATHS && !words->count)
+        ocr_error("what is to be forgotten? Name images, texts or folders: "
+                  "ocrfs cache forget PATH...");
+    else if (takes != PATHS && words->count)
+        ocr_error("ocrfs cache %s takes no '%s'; for another cache than the "
+                  "usual one: --cache DIR",
+                  name, words->paths[0]);
+    else
+        return true;
+    return false;
 }
 
 int cmd_cache(int argc, char **argv)
@@ -198,7 +209,7 @@ int cmd_cache(int argc, char **argv)
     struct words words;
     size_t action = 0;
     int status = 2;
-    const bool whole = take_unseen(&argc, argv, &words.unseen);
+    const bool has_age = take_unseen(&argc, argv, &words.unseen);
 
     if (cmd_options(&options, OCR_FOR_CACHE, &argc, argv))
         return 2;
@@ -207,12 +218,17 @@ int cmd_cache(int argc, char **argv)
         action++;
     words.paths = argv + 2;
     words.count = argc - 2;
-    if (whole && argc >= 2 && action < ACTIONS &&
-        fits(actions[action].takes, &words))
-        status = run(&options, action, &words);
-    else
+    if (!has_age)
+        ocr_error("--unseen needs an age: --unseen=90d");
+    else if (argc < 2)
         ocr_error("usage: ocrfs cache stat|verify|clear [OPTIONS], ocrfs cache "
-                  "forget PATH..., ocrfs cache gc --unseen=90d");
+                  "forget PATH..., ocrfs cache gc [--unseen=90d]");
+    else if (action == ACTIONS)
+        ocr_error("there is no ocrfs cache '%s', only stat, verify, clear, "
+                  "forget and gc (try ocrfs cache --help)",
+                  argv[1]);
+    else if (fits(actions[action].name, actions[action].takes, &words))
+        status = run(&options, action, &words);
     ocr_options_release(&options);
     return status;
 }

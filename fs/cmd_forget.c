@@ -1,4 +1,4 @@
-/* fs/cmd_forget.c - `ocrfs cache forget PATH...` and `gc --unseen=90d`: what
+/* fs/cmd_forget.c - `ocrfs cache forget PATH...` and `gc [--unseen=90d]`: what
  * the cache must not, or need not, know any more. */
 #include "fs/cmd_cache_i.h"
 
@@ -143,7 +143,8 @@ int cmd_cache_forget(struct ocr_cache *c, char **paths, struct ocr_err *err)
     else if (v.count)
         rc = ocr_cache_forget(c, digest, v.count, &texts, err);
     if (!rc)
-        printf("%" PRIu64 " texts of %u images forgotten\n", texts, v.images);
+        printf("%" PRIu64 " text%s of %u image%s forgotten\n", texts,
+               texts == 1 ? "" : "s", v.images, v.images == 1 ? "" : "s");
     free(v.digest);
     return rc ? rc : v.failed ? 1 : 0;
 }

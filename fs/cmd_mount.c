@@ -359,6 +359,22 @@ static enum ocr_exit run(struct mount *m, char *const paths[2])
     return status;
 }
 
+static int say_arguments(int argc, char **argv)
+{
+    if (argc < 2)
+        ocr_error("nothing to mount (try ocrfs --help)");
+    else if (argc < 3)
+        ocr_error("no mount point (try ocrfs --help)");
+    else if (strchr(argv[3], '=') && argv[3][0] != '-')
+        ocr_error("'%s' is one argument too many; options go behind -o: -o %s",
+                  argv[3], argv[3]);
+    else
+        ocr_error("'%s' is one argument too many; options go behind -o (try "
+                  "ocrfs --help)",
+                  argv[3]);
+    return argc == 2 ? OCR_EXIT_NO_MOUNTPOINT : OCR_EXIT_OPTION;
+}
+
 int cmd_mount(int argc, char **argv)
 {
     struct mount m = {.places = {.source_fd = -1, .device = -1}};
@@ -368,10 +384,7 @@ int cmd_mount(int argc, char **argv)
         return OCR_EXIT_OPTION;
     ocr_report_init(&m.report);
     if (argc != 3) {
-        ocr_error(argc < 2   ? "nothing to mount (try ocrfs --help)"
-                  : argc < 3 ? "no mount point (try ocrfs --help)"
-                             : "too many arguments (try ocrfs --help)");
-        status = argc == 2 ? OCR_EXIT_NO_MOUNTPOINT : OCR_EXIT_OPTION;
+        status = say_arguments(argc, argv);
         goto out;
     }
     if (m.options.debug)

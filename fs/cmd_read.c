@@ -458,9 +458,9 @@ static void print_error(struct reader *r, const char *name,
     ocr_queue_stats(r->queue, &stats);
     /* What the queue has said once is not said again for every file. */
     if (err->kind == OCR_KIND_GONE && !strcmp(err->text, stats.trouble))
-        ocr_error("%s: not read (%s)", name, ocr_kind_name(err->kind));
+        ocr_error("%s: not read (%s)", name, ocr_kind_words(err->kind));
     else if (err->kind)
-        ocr_error("%s: %s (%s)", name, err->text, ocr_kind_name(err->kind));
+        ocr_error("%s: %s (%s)", name, err->text, ocr_kind_words(err->kind));
     else
         ocr_error("%s: %s", name, err->text);
     r->failed++;

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -108,9 +109,13 @@ static int tally_folder(const char *path, dev_t dev, struct tally *t)
     return rc;
 }
 
-static double percent(unsigned long long part, unsigned long long all)
+/* " (12.5 %)"; of nothing there is no share. */
+static void share_text(unsigned long long part, unsigned long long all,
+                       char *out, size_t size)
 {
-    return all ? 100.0 * (double)part / (double)all : 100;
+    *out = '\0';
+    if (all)
+        snprintf(out, size, " (%.1f %%)", 100.0 * (double)part / (double)all);
 }
 
 /* The child's: counts, and says it. */
@@ -118,6 +123,7 @@ static int count_texts(const void *arg, int out)
 {
     const struct place *place = arg;
     struct tally t = {0};
+    char share[32];
     struct stat st;
     int rc = ocr_ask_become(place->mount);
 
@@ -127,15 +133,15 @@ static int count_texts(const void *arg, int out)
         rc = tally_folder(place->point, st.st_dev, &t);
     if (rc)
         return rc;
+    share_text(t.known, t.texts, share, sizeof share);
     dprintf(out,
             "folder      %s\n"
             "images      %llu in %llu folder%s\n"
-            "known       %llu (%.1f %%)\n"
+            "known       %llu%s\n"
             "failed      %llu\n"
             "not read    %llu\n",
             place->point, t.texts, t.folders, t.folders == 1 ? "" : "s",
-            t.known, percent(t.known, t.texts), t.failed,
-            t.texts - t.known - t.failed);
+            t.known, share, t.failed, t.texts - t.known - t.failed);
     if (t.closed)
         dprintf(out, "closed      %llu folders may not be read\n", t.closed);
     return 0;
@@ -158,6 +164,68 @@ static int say_failed(const char *point, const struct ocr_err *err)
     return 1;
 }
 
+/* How many bytes of a line go onto a row of `columns`: to behind its last comma
+ * or semicolon, else its last space, in what does not belong to the indent;
+ * all if it fits, or cannot be broken. */
+static size_t row_bytes(const char *line, size_t len, size_t indent,
+                        size_t columns)
+{
+    size_t comma = 0, space = 0, column = 0;
+
+    for (size_t i = 0; i < len; i++) {
+        if (((unsigned char)line[i] & 0xc0) != 0x80 && ++column > columns)
+            return comma ? comma : space ? space : len;
+        if (i <= indent || line[i] != ' ')
+            continue;
+        space = i;
+        if (line[i - 1] == ',' || line[i - 1] == ';')
+            comma = i;
+    }
+    return len;
+}
+
+/* Rows of a terminal break between words, and are indented like the figures. */
+static void print_rows(const char *text, size_t columns)
+{
+    enum {
+        INDENT = 12
+    };
+
+    while (*text) {
+        size_t len = strcspn(text, "\n"), indent = 0;
+
+        while (len) {
+            const size_t n =
+                row_bytes(text, len, indent ? 0 : INDENT, columns - indent);
+
+            printf("%*s%.*s\n", (int)indent, "", (int)n, text);
+            text += n;
+            len -= n;
+            for (; len && *text == ' '; len--)
+                text++;
+            indent = INDENT;
+        }
+        text += *text == '\n';
+        if (!indent)
+            putchar('\n');
+    }
+}
+
+/* Programs get lines as they are. */
+static void print_text(const struct ocr_buf *text)
+{
+    enum {
+        COLUMNS_LEAST = 40
+    };
+    struct winsize size;
+
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 &&
+        size.ws_col >= COLUMNS_LEAST)
+        print_rows(text->data, size.ws_col);
+    else
+        fwrite(text->data, 1, text->len, stdout);
+}
+
 static int show(const char *point, const char *control,
                 const struct ocr_mount *mount, bool texts)
 {
@@ -170,7 +238,7 @@ static int show(const char *point, const char *control,
     rc = texts ? ocr_ask(count_texts, &place, 0, point, &text, &err)
                : ocr_ask(copy_status, &place, OCR_ASK_MS, point, &text, &err);
     if (rc == 0 && text.len)
-        fwrite(text.data, 1, text.len, stdout);
+        print_text(&text);
     ocr_buf_release(&text);
     if (rc == -ETIMEDOUT)
         ocr_ask_say_hung(point, OCR_ASK_MS);
@@ -243,9 +311,37 @@ static int show_one(const char *text, const char *control, bool texts)
     return status;
 }
 
+/* The texts of the current folder. */
+static int show_here(const char *control)
+{
+    char *path = realpath(".", NULL);
+    const struct ocr_mount *mount;
+    struct ocr_err err = OCR_ERR_INIT;
+    struct ocr_mounts mounts;
+    int status = 2;
+
+    if (!path || ocr_mounts_read(&mounts, &err)) {
+        ocr_error("%s", path ? err.text : "there is no current folder");
+        free(path);
+        return 1;
+    }
+    mount = ocr_mounts_over(&mounts, path);
+    if (mount && ocr_mount_is_ours(mount))
+        status = show(path, control, mount, true);
+    else
+        ocr_error("%s, the current folder, is in no mount of ocrfs; name one: "
+                  "ocrfs status --texts DIR",
+                  path);
+    ocr_mounts_release(&mounts);
+    free(path);
+    return status;
+}
+
 static int show_one_or_all(const char *point, const char *control, bool texts)
 {
-    return point ? show_one(point, control, texts) : show_all(control);
+    if (point)
+        return show_one(point, control, texts);
+    return texts ? show_here(control) : show_all(control);
 }
 
 /* Every second, over itself on a terminal, as long as there is something to
@@ -277,9 +373,6 @@ int cmd_status(int argc, char **argv)
         return 2;
     if (argc > 2) {
         ocr_error("one folder at a time (try ocrfs status --help)");
-        status = 2;
-    } else if (texts && argc < 2) {
-        ocr_error("--texts needs a folder (try ocrfs status --help)");
         status = 2;
     } else if (!*options.control) {
         ocr_error("without a control folder there is no status");

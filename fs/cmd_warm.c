@@ -49,6 +49,7 @@ struct failure {
 struct warm {
     char point[PATH_MAX], control[PATH_MAX]; /* of the mount */
     bool refresh;
+    bool paused; /* as the mount said last; the first thread's */
     struct paths texts;
     atomic_size_t next, done;
     atomic_bool stop; /* the mount is gone */
@@ -124,6 +125,11 @@ static int list_texts(const char *top, struct paths *texts, struct ocr_err *err)
 
     if (stat(top, &st))
         return ocr_err_errno(err, "%s", top);
+    if (!S_ISDIR(st.st_mode))
+        return ocr_err_set(err, -ENOTDIR,
+                           "%s is no folder: name the folder it lies in, or "
+                           "open it (cat) to make one text",
+                           top);
     ok = add_path(&folders, top, "");
     for (size_t i = 0; ok && i < folders.count; i++)
         ok = list_folder(folders.list[i], st.st_dev, texts, &folders);
@@ -242,18 +248,21 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* How many threads there should be. */
-static unsigned threads_wanted(const struct warm *w)
+/* How many threads there should be; *paused: if the mount is. */
+static unsigned threads_wanted(const struct warm *w, bool *paused)
 {
     char path[PATH_MAX + 16];
     json_int_t capacity = 0;
+    int is_paused = 0;
     json_t *status;
 
     snprintf(path, sizeof path, "%s/status.json", w->control);
     status = json_load_file(path, 0, NULL);
     if (status)
-        json_unpack(status, "{s:{s:I}}", "engine", "capacity", &capacity);
+        json_unpack(status, "{s:{s:I}, s?b}", "engine", "capacity", &capacity,
+                    "paused", &is_paused);
     json_decref(status);
+    *paused = is_paused != 0;
     if (capacity <= 0)
         return THREADS_FIRST;
     /* A few more, so that the next are hashed by then. */
@@ -290,12 +299,23 @@ static void say(const struct ocr_progress *p, size_t done, int64_t *said_ms)
     ocr_info("%s", text);
 }
 
+/* Once for each pause, which else looks like a hang. */
+static void say_pause(struct warm *w, struct ocr_progress *p, bool paused)
+{
+    if (paused && !w->paused) {
+        ocr_progress_clear(p);
+        ocr_info("%s is paused: waiting for ocrfs resume", w->point);
+    }
+    w->paused = paused;
+}
+
 /* Until all is done, the mount is gone, or a signal came: its number. */
 static int watch(struct warm *w, const sigset_t *signals)
 {
     const struct timespec look = {.tv_nsec = LOOK_MS * 1000000L};
     struct ocr_progress progress;
     int64_t asked_ms = 0, said_ms;
+    bool paused = false;
     int number = 0;
 
     ocr_progress_init(&progress, w->texts.count);
@@ -304,7 +324,8 @@ static int watch(struct warm *w, const sigset_t *signals)
            atomic_load(&w->done) < w->texts.count) {
         if (ocr_now_ms() - asked_ms >= ASK_MS) {
             asked_ms = ocr_now_ms();
-            start_threads(w, threads_wanted(w));
+            start_threads(w, threads_wanted(w, &paused));
+            say_pause(w, &progress, paused);
             if (!w->started)
                 break;
         }

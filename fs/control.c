@@ -26,6 +26,14 @@ static const char *const engine_states[] = {
     [OCR_ENGINE_BACKOFF] = "backoff",
 };
 
+/* For people. */
+static const char *engine_words(unsigned state)
+{
+    return state == OCR_ENGINE_BACKOFF
+               ? "there is none; it is started again when a text is wanted"
+               : engine_states[state];
+}
+
 static const char *const priorities[] = {
     [OCR_PRIORITY_BACKGROUND] = "background",
     [OCR_PRIORITY_READAHEAD] = "readahead",
@@ -182,7 +190,7 @@ static void people_one_engine(const struct ocr_engine_stats *e,
 
     escape(text, sizeof text, e->device);
     ocr_buf_printf(out, "  on %-7s %s, pid %lld, %u being read", text,
-                   engine_states[e->state], (long long)e->pid, e->running);
+                   engine_words(e->state), (long long)e->pid, e->running);
     escape(text, sizeof text, e->trouble);
     ocr_buf_printf(out, "%s%s\n", *text ? ": " : "", text);
 }
@@ -192,7 +200,7 @@ static void people_engine(const struct figures *f, struct ocr_buf *out)
     const struct ocr_queue_stats *q = &f->queue;
     char text[512];
 
-    ocr_buf_printf(out, "engine      %s", engine_states[q->state]);
+    ocr_buf_printf(out, "engine      %s", engine_words(q->state));
     if (q->pid)
         ocr_buf_printf(out, ", pid %lld", (long long)q->pid);
     if (q->capacity)
@@ -336,13 +344,13 @@ static void people_errors(const struct figures *f, struct ocr_buf *out)
         if (f->errors[i])
             ocr_buf_printf(out, "errors      %llu %s\n",
                            (unsigned long long)f->errors[i],
-                           ocr_kind_name((enum ocr_kind)i));
+                           ocr_kind_words((enum ocr_kind)i));
     for (size_t i = 0; i < f->error_count; i++) {
         const struct error_line *e = &f->error_lines[i];
 
         time_text(e->wall_ns, when, sizeof when);
         ocr_buf_printf(out, "  %s  %s: %s (%s)\n", when, e->path, e->reason,
-                       ocr_kind_name(e->kind));
+                       ocr_kind_words(e->kind));
     }
 }
 

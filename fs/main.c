@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct command {
@@ -62,7 +63,8 @@ static const struct command commands[] = {
      "DIR is a mount point; without it all mounts that this user may look\n"
      "into. Of a folder below one: how many of its texts are known.\n"
      "\n"
-     "  --texts  of a mount point too: how many texts are known\n"
+     "  --texts  of a mount point too: how many texts are known; without DIR\n"
+     "           of the current folder\n"
      "  --watch  again every second, until Ctrl-C or the end of the mount\n"},
     {"pause", cmd_pause, OCR_FOR_STATUS, "[MOUNTPOINT...]",
      "let nobody wait and read nothing new, so that the machine can sleep",
@@ -78,9 +80,10 @@ static const struct command commands[] = {
      "stat|verify|clear|forget|gc [PATH...] [--unseen=AGE] [OPTIONS]",
      "look at, check or empty the cache",
      "forget takes images, texts or folders and leaves nothing of their texts\n"
-     "in the database or its journal; gc drops what nobody read for AGE "
-     "(90d).\n"
-     "Mounts may use the cache meanwhile. Exit status: 0 success, 1 damage "
+     "in the database or its journal; gc drops what nobody read for AGE, "
+     "90d\n"
+     "if it is left out. Mounts may use the cache meanwhile. Exit status: 0 "
+     "success, 1 damage "
      "was\n"
      "found (and removed), a PATH failed, or there is no cache, 2 wrong "
      "use.\n"},
@@ -120,6 +123,66 @@ static const struct command *find(const char *name)
         if (!strcmp(commands[i].name, name))
             return &commands[i];
     return NULL;
+}
+
+/* How many letters must be changed, added, left out or swapped with the next to
+ * make `b` of `a`; more than `most` may come out as any larger number. */
+static unsigned distance(const char *a, const char *b, unsigned most)
+{
+    unsigned best, other;
+
+    while (*a && *a == *b) {
+        a++;
+        b++;
+    }
+    if (!*a && !*b)
+        return 0;
+    if (!most)
+        return 1;
+    best = *a && *b ? distance(a + 1, b + 1, most - 1) : most;
+    other = *a ? distance(a + 1, b, most - 1) : most;
+    best = other < best ? other : best;
+    other = *b ? distance(a, b + 1, most - 1) : most;
+    best = other < best ? other : best;
+    if (*a && *b && a[0] == b[1] && a[1] == b[0]) {
+        other = distance(a + 2, b + 2, most - 1);
+        best = other < best ? other : best;
+    }
+    return best + 1;
+}
+
+/* Says that `word` is no command, and which may be meant. */
+static int no_command(const char *word)
+{
+    enum {
+        MOST = 2
+    };
+    const char *nearest = NULL;
+    unsigned least = MOST + 1;
+
+    for (size_t i = 0; i < COMMANDS; i++) {
+        const unsigned d = distance(word, commands[i].name, MOST);
+
+        if (d < least && d < strlen(word)) {
+            nearest = commands[i].name;
+            least = d;
+        }
+    }
+    if (nearest)
+        ocr_error("there is no command '%s' (did you mean '%s'?)", word,
+                  nearest);
+    else
+        ocr_error("there is no command '%s' (ocrfs --help lists them)", word);
+    return 2;
+}
+
+/* A single word that can be no SOURCE whose mount point was forgotten. */
+static bool is_no_source(const char *word)
+{
+    struct stat st;
+
+    return *word != '-' && !strchr(word, '/') &&
+           (stat(word, &st) || !S_ISDIR(st.st_mode));
 }
 
 static void print_details(const struct command *command)
@@ -219,10 +282,8 @@ static int cmd_help(const char *const *words)
 
     if (topic && !strcmp(topic, "mount"))
         command = &mount_command;
-    if (topic && !command) {
-        ocr_error("there is no command '%s'", topic);
-        return 2;
-    }
+    if (topic && !command)
+        return no_command(topic);
     if (for_programs)
         list(command);
     else
@@ -322,6 +383,8 @@ static int run(int argc, char **argv)
         return command ? help_on(command) : help();
     if (command)
         return command->run(argc - 1, argv + 1);
+    if (argc == 2 && is_no_source(argv[1]))
+        return no_command(argv[1]);
     return cmd_mount(argc, argv);
 }
 

@@ -42,6 +42,18 @@ const char *ocr_kind_name(enum ocr_kind kind)
     return known(kind) ? kinds[kind].name : "unknown";
 }
 
+const char *ocr_kind_words(enum ocr_kind kind)
+{
+    switch (kind) {
+    case OCR_KIND_GONE:
+        return "there is no engine";
+    case OCR_KIND_VANISHED:
+        return "no such file";
+    default:
+        return ocr_kind_name(kind);
+    }
+}
+
 bool ocr_kind_is_verdict(enum ocr_kind kind)
 {
     return kind >= OCR_KIND_EMPTY && kind <= OCR_KIND_TOO_LARGE;

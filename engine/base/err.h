@@ -69,6 +69,9 @@ int ocr_kind_errno(enum ocr_kind kind);
 /* Short stable word for logs, metrics and JSON: "truncated", "too-large". */
 const char *ocr_kind_name(enum ocr_kind kind);
 
+/* The same for people, who know neither "engine-gone" nor "vanished". */
+const char *ocr_kind_words(enum ocr_kind kind);
+
 /* True for verdicts on the bytes themselves, which stay true until the bytes
  * or the decoder change: empty to too-large. */
 bool ocr_kind_is_verdict(enum ocr_kind kind);

@@ -99,7 +99,7 @@ def known_texts_need_no_engine():
                            status=None, stderr=True)
     equal(status, 1, "exit status")
     equal(out, with_names((paths[0], run(OCRFS, "read", *own(), paths[0]))), "the known one")
-    check(b"ocrfs-engine" in err and b"(engine-gone)" in err, err)
+    check(b"ocrfs-engine" in err and b"(there is no engine)" in err, err)
 
 
 @test(mounts_something=False)
@@ -135,7 +135,7 @@ def failures_are_told_and_counted():
     write_file(base() + "/prose.png", b"only words\n" * 50)
     write_file(base() + "/half.png", read_file(good)[:-60])
     bad = ["/empty.png", "/prose.png", "/half.png", "/nowhere.png", ""]
-    kinds = ["(empty-file)", "(not-an-image)", "(truncated)", "(vanished)", "folder"]
+    kinds = ["(empty-file)", "(not-an-image)", "(truncated)", "(no such file)", "folder"]
     for options in (own(), own()):  # the second time from the cache
         status, out, err = run(OCRFS, "read", *options, *[base() + b for b in bad], good,
                                status=None, stderr=True)
@@ -291,13 +291,30 @@ def status_of_a_mount_that_hangs_or_died():
     status, out, err = run(OCRFS, "status", m.path, status=None, stderr=True, limit=20)
     check(time.monotonic() - begun < 10, "it waited for the mount")
     equal((status, out), (1, b""), "exit status and output")
-    check(b"does not answer" in err and b"fusermount3 -uz" in err, err)
+    check(b"does not answer" in err and b"may only be busy" in err and
+          b"ends the mount: fusermount3 -uz" in err, err)
     os.kill(m.pid, signal.SIGCONT)
     os.kill(m.pid, signal.SIGKILL)
     m.process.wait()
     status, _, err = run(OCRFS, "status", m.path, status=None, stderr=True)
     check(status == 1 and b"fusermount3 -u" in err, "%d %r" % (status, err))
     run("fusermount3", "-u", m.path)
+
+
+# --- slips of the pen -------------------------------------------------------
+
+@test(mounts_something=False)
+def what_is_no_command_is_said():
+    os.makedirs(base() + "/texts")
+    for argv, want, why in (
+            (["stauts"], 2, b"no command 'stauts' (did you mean 'status'?)"),
+            (["wram"], 2, b"did you mean 'warm'?"), (["reed"], 2, b"did you mean 'read'?"),
+            (["help", "cach"], 2, b"did you mean 'cache'?"), (["foo"], 2, b"no command 'foo' ("),
+            (["texts"], 2, b"no mount point"), (["./nowhere"], 2, b"no mount point"),
+            (["texts", "texts", "lang=deu"], 1, b"options go behind -o: -o lang=deu"),
+            (["texts", "texts", "more"], 1, b"'more' is one argument too many")):
+        status, out, err = run(OCRFS, *argv, status=None, stderr=True, cwd=base())
+        check((status, out) == (want, b"") and why in err, "%s: %d %r" % (argv, status, err))
 
 
 main()

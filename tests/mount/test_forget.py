@@ -27,12 +27,12 @@ def a_text_is_forgotten_while_the_mount_goes_on():
         check(holds(m, texts[1]), "it was not kept")
         # By the image, by the text below the mount, and by the folder.
         equal(cache(m, "forget", os.path.join(m.source, "0000.png")),
-              b"1 texts of 1 images forgotten\n", "by the image")
+              b"1 text of 1 image forgotten\n", "by the image")
         equal(cache(m, "forget", m.text("0001.png")),
-              b"1 texts of 1 images forgotten\n", "by the text")
+              b"1 text of 1 image forgotten\n", "by the text")
         equal((holds(m, texts[0]), holds(m, texts[1])), ([], []), "left in files")
         check(holds(m, texts[2]), "another text is gone")
-        equal(cache(m, "forget", m.source), b"1 texts of 3 images forgotten\n",
+        equal(cache(m, "forget", m.source), b"1 text of 3 images forgotten\n",
               "by the folder")
         done = pages_read(m)
         for i in range(3):
@@ -51,7 +51,7 @@ def an_image_that_changed_since():
             f.write(picture(2))
             f.truncate()
         equal(cache(m, "forget", os.path.join(m.source, "a.png")),
-              b"1 texts of 1 images forgotten\n", "what it was")
+              b"1 text of 1 image forgotten\n", "what it was")
         equal(holds(m, old), [], "left in files")
 
 
@@ -64,9 +64,13 @@ def what_cannot_be_forgotten_is_said():
                             (os.path.join(m.source, "missing.png"), b"No such file")):
             _, out, err = cache(m, "forget", path, status=None, stderr=True)
             check(words in err and path.encode() in err, err)
-        for words in (["forget"], ["gc"], ["gc", "--unseen"], ["gc", "--unseen=x"],
-                      ["clear", "--unseen=9d"], ["stat", "x"]):
-            equal(cache(m, *words, status=None, stderr=True)[0], 2, "status of %s" % words)
+        for words, why in ((["forget"], "forget PATH"), (["gc", "--unseen"], "needs an age"),
+                           (["gc", "--unseen=x"], "'x' is no age"), (["gc", "x"], "'x'"),
+                           (["clear", "--unseen=9d"], "not for clear"),
+                           (["stat", "/tmp"], "stat takes no '/tmp'"),
+                           (["foo"], "'foo', only stat"), ([], "usage")):
+            status, _, err = cache(m, *words, status=None, stderr=True)
+            check(status == 2 and why in err.decode(), "%s: %d %r" % (words, status, err))
 
 
 @test
@@ -74,7 +78,8 @@ def gc_keeps_what_was_read():
     with Mount() as m:
         for name in add_pictures(m, 3):
             read_file(m.text(name))
-        check(b"0 texts, 0 sizes" in cache(m, "gc", "--unseen=1h"), "something went")
+        for words in (["gc", "--unseen=1h"], ["gc"]):
+            check(b"0 texts, 0 sizes" in cache(m, *words), "something went")
         equal(read_file(m.text("0001.png")), right_text(m, "0001.png"), "text")
 
 

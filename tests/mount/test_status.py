@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
 """`ocrfs status DIR`: how much of a folder is known; rates and waits."""
+import fcntl
 import os
+import pty
+import struct
 import sys
+import termios
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from harness import *
 from scans import *
@@ -45,7 +49,9 @@ def the_share_of_known_texts_below_a_folder():
         equal((got["images"], got["known"], got["failed"], got["not"]),
               ([6, 2], [2, 33.3], [1], [3]), out)
         got, out = figures(m.at("empty"))
-        equal((got["images"], got["known"]), ([0, 1], [0, 100]), out)
+        equal((got["images"], got["known"]), ([0, 1], [0]), out)
+        equal(run(OCRFS, "status", "--texts", cwd=m.at("a")),
+              run(OCRFS, "status", m.at("a")), "the current folder")
         equal(m.status()["pages"]["done"], 5, "pages read for it")
         check(b"mounted at" in run(OCRFS, "status", m.path), "status of the mount")
         run(OCRFS, "warm", m.path, status=1, stderr=True)
@@ -59,7 +65,8 @@ def a_folder_that_is_in_no_mount_is_said():
         for folder, why in ((m.source, b"in no mount of ocrfs"), ("/nowhere", b"No such file")):
             status, _, said = run(OCRFS, "status", folder, status=None, stderr=True)
             check(status == 1 and why in said, "%d %r" % (status, said))
-        equal(run(OCRFS, "status", "--texts", status=None, stderr=True)[0], 2, "exit")
+        status, _, said = run(OCRFS, "status", "--texts", status=None, stderr=True, cwd=m.source)
+        check(status == 2 and b"--texts DIR" in said, "%d %r" % (status, said))
         equal(run(OCRFS, "status", m.path, m.path, status=None, stderr=True)[0], 2, "exit")
 
 
@@ -75,6 +82,32 @@ def rates_and_waits_are_shown():
         check(waits and " up to " in waits[0], text)
         equal(sum(int(n) for n in re.findall(r"(\d+) (?:up to|above)", waits[0])), 6, waits[0])
         check(re.search(r"pages +6 read, 0 failed; [0-9.]+ a second", text), text)
+
+
+@test
+def a_terminal_breaks_lines_between_words():
+    with Mount("prefetch=off", engine="null") as m:
+        read_file(m.text(add_pictures(m, 1)[0]))
+        plain = run(OCRFS, "status", m.path).decode()
+        columns = 60
+        pid, terminal = pty.fork()
+        if pid == 0:
+            size = struct.pack("HHHH", 24, columns, 0, 0)
+            fcntl.ioctl(1, termios.TIOCSWINSZ, size)
+            os.execv(OCRFS, [OCRFS, "status", m.path])
+        seen = b""
+        with contextlib.suppress(OSError):
+            while part := os.read(terminal, 4096):
+                seen += part
+        equal(os.waitpid(pid, 0)[1], 0, "exit")
+        rows = seen.decode().replace("\r", "").splitlines()
+        steady = [r for r in rows if r.startswith(("queue", "opens"))]
+        check(len(steady) == 2 and all(r.endswith((",", ";")) for r in steady), rows)
+        for row in rows:
+            check(len(row) <= columns or " " not in row[12:], row)
+        # Figures may have changed meanwhile, the words not.
+        words = [re.sub(r"[0-9.]+", "", t) for t in (plain, "\n".join(rows))]
+        equal(words[1].split(), words[0].split(), "words")
 
 
 main()

@@ -60,6 +60,10 @@ def a_folder_in_no_mount_is_named():
             said = warm(folder, status=2)
             check("no mount of ocrfs" in said and folder in said, said)
         check("No such file" in warm(m.at("none"), status=2), "no such folder")
+        m.add("a.png")
+        for name in ("a.png", "a.png.md"):
+            said = warm(m.at(name), status=2)
+            check(m.at(name) in said and "name the folder" in said, said)
 
 
 @test
@@ -107,6 +111,21 @@ def ctrl_c_keeps_what_is_made_and_says_how_far_it_came():
         check(20 <= made <= before < 60, "%d said, %d made" % (made, before))
         warm(m.path)
         equal(pages(m), 100, "each page was read once")
+
+
+@test
+def a_pause_is_said():
+    with Mount(engine="null") as m:
+        fill(m, 6)
+        run(OCRFS, "pause", m.path)
+        p = start(OCRFS, "warm", m.path)
+        said = p.stderr.readline().decode()
+        check(m.path in said and "ocrfs resume" in said, said)
+        equal(pages(m), 0, "pages while paused")
+        run(OCRFS, "resume", m.path)
+        said = p.communicate(timeout=30)[1].decode()
+        check(p.returncode == 0 and "6 texts" in said and "paused" not in said, said)
+        equal(pages(m), 6, "pages")
 
 
 @test
