@@ -211,6 +211,10 @@ int cmd_cache(int argc, char **argv)
     int status = 2;
     const bool has_age = take_unseen(&argc, argv, &words.unseen);
 
+    if (!has_age) {
+        ocr_error("--unseen needs an age: --unseen=90d");
+        return 2;
+    }
     if (cmd_options(&options, OCR_FOR_CACHE, &argc, argv))
         return 2;
     while (argc >= 2 && action < ACTIONS &&
@@ -218,9 +222,7 @@ int cmd_cache(int argc, char **argv)
         action++;
     words.paths = argv + 2;
     words.count = argc - 2;
-    if (!has_age)
-        ocr_error("--unseen needs an age: --unseen=90d");
-    else if (argc < 2)
+    if (argc < 2)
         ocr_error("usage: ocrfs cache stat|verify|clear [OPTIONS], ocrfs cache "
                   "forget PATH..., ocrfs cache gc [--unseen=90d]");
     else if (action == ACTIONS)

@@ -173,7 +173,7 @@ size_t reading_reason(enum ocr_kind kind, const char *sentence, char *out)
 {
     const int n = snprintf(out, REASON_BYTES, "No text: %s (%s)\n",
                            sentence && *sentence ? sentence : "not readable",
-                           ocr_kind_name(kind));
+                           ocr_kind_words(kind));
 
     return n < REASON_BYTES ? (size_t)n : REASON_BYTES - 1;
 }
