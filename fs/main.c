@@ -84,11 +84,8 @@ static const struct command commands[] = {
      "90d\n"
      "if it is left out. Mounts may use the cache meanwhile.\n"
      "\n"
-     "Exit status: 0 "
-     "success, 1 damage "
-     "was\n"
-     "found (and removed), a PATH failed, or there is no cache, 2 wrong "
-     "use.\n"},
+     "Exit status: 0 success, 1 damage was found (and removed), a PATH\n"
+     "failed, or there is no cache, 2 wrong use.\n"},
     {"model", cmd_model, 0, "list|fetch|add|check [--system] [NAME...]",
      "get, look at or check models",
      "fetch gets models from Hugging Face, by the names of list or as\n"
