@@ -381,7 +381,7 @@ def the_most_that_may_be_watched():
             os.mkdir(m.source + "/%d" % i)
             os.listdir(m.at("%d" % i))
         equal(watch_of(m)["folders"], 3, "folders watched")
-        check(watch_of(m)["full"], "not said in status.json")
+        wait_for(lambda: watch_of(m)["full"], "it in status.json")
         for i in (0, 5):
             changes_show(m, "%d" % i)
         equal(len(lines_with(m, "watch=N")), 1, "lines in the log")
