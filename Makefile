@@ -320,7 +320,7 @@ DEPS := gcc libc6-dev pkg-config fuse3 libfuse3-dev libsqlite3-dev libjansson-de
     libtiff-dev libwebp-dev libgif-dev libheif-dev libpoppler-glib-dev \
     libcurl4-openssl-dev \
     $(addprefix tesseract-ocr-,osd eng deu fra spa ita nld por swe dan)
-DEPS_CHECK := perl python3 libcmocka-dev clang clang-format clang-tidy shellcheck \
+DEPS_CHECK := perl python3 libcmocka-dev clang libclang-rt-dev clang-format clang-tidy shellcheck \
     sqlite3 attr acl file git less vim-tiny zip unzip p7zip-full cpio rsync ripgrep \
     libarchive-tools busybox-static borgbackup restic tesseract-ocr \
     man-db mandoc zsh fish curl util-linux systemd debhelper dpkg-dev fakeroot lintian
