@@ -65,6 +65,13 @@ static bool is_https(const char *url)
     return !strncmp(url, "https:", 6);
 }
 
+/* How every call of curl begins. What came by TLS is never continued without.
+ */
+#define CURL_BEGIN(url)                                                        \
+    "curl", "--fail", "--silent", "--show-error", "--location", "--globoff",   \
+        "--proto", "=http,https", "--proto-redir",                             \
+        is_https(url) ? "=https" : "=http,https"
+
 /* Of a server that may be asked again: too many, overloaded, restarting. */
 static bool is_busy(unsigned http)
 {
@@ -99,16 +106,7 @@ static int say_failed(const char *url, int status, unsigned http,
 int ocr_download_text(const char *url, struct ocr_buf *out, struct ocr_err *err)
 {
     char limit[32];
-    const char *const argv[] = {"curl",
-                                "--fail",
-                                "--silent",
-                                "--show-error",
-                                "--location",
-                                "--globoff",
-                                "--proto",
-                                "=http,https",
-                                "--proto-redir",
-                                is_https(url) ? "=https" : "=http,https",
+    const char *const argv[] = {CURL_BEGIN(url),
                                 "--max-time",
                                 "60",
                                 "--retry",
@@ -174,16 +172,7 @@ static uint64_t size_of(const char *path)
 static int transfer(const struct ocr_download *d, struct ocr_buf *said,
                     struct ocr_err *err)
 {
-    const char *const argv[] = {"curl",
-                                "--fail",
-                                "--silent",
-                                "--show-error",
-                                "--location",
-                                "--globoff",
-                                "--proto",
-                                "=http,https",
-                                "--proto-redir",
-                                is_https(d->url) ? "=https" : "=http,https",
+    const char *const argv[] = {CURL_BEGIN(d->url),
                                 "--connect-timeout",
                                 "20",
                                 "--speed-limit",

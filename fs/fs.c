@@ -25,6 +25,23 @@ int fs_thread_start(pthread_t *out, void *(*run)(void *), void *arg)
     return -rc;
 }
 
+bool fs_thread_join(pthread_t thread, pthread_mutex_t *lock,
+                    pthread_cond_t *wake, const bool *over, int timeout_ms)
+{
+    const int64_t until = ocr_now_ms() + timeout_ms;
+    const struct timespec deadline = {until / 1000, until % 1000 * 1000000};
+    bool ended;
+
+    pthread_mutex_lock(lock);
+    while (!*over && !pthread_cond_timedwait(wake, lock, &deadline))
+        continue;
+    ended = *over;
+    pthread_mutex_unlock(lock);
+    if (ended)
+        pthread_join(thread, NULL);
+    return ended;
+}
+
 struct ocr_maker fs_maker(struct ocr_fs *fs)
 {
     return (struct ocr_maker){

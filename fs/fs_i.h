@@ -821,6 +821,11 @@ struct ocr_fs {
 
 /* Starts a thread that gets no signals (B10): 0 or a negative errno. */
 int fs_thread_start(pthread_t *out, void *(*run)(void *), void *arg);
+/* Joins a thread that sets *over under `lock` and tells `wake`, a condition on
+ * CLOCK_MONOTONIC, just before it ends. False if it has not after timeout_ms:
+ * it hangs in SOURCE, and is left behind. */
+bool fs_thread_join(pthread_t thread, pthread_mutex_t *lock,
+                    pthread_cond_t *wake, const bool *over, int timeout_ms);
 
 /* Who makes texts in this mount, as far as known by now. */
 struct ocr_maker fs_maker(struct ocr_fs *fs);

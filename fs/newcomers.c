@@ -625,22 +625,12 @@ void newcomers_stop(struct ocr_fs *fs)
 
 bool newcomers_join(struct ocr_fs *fs, int timeout_ms)
 {
-    const int64_t until = ocr_now_ms() + timeout_ms;
-    const struct timespec deadline = {until / 1000, until % 1000 * 1000000};
     struct newcomers *c = &fs->newcomers;
-    bool over;
 
-    if (!c->started)
-        return true;
-    pthread_mutex_lock(&c->lock);
-    while (!c->over && !pthread_cond_timedwait(&c->wake, &c->lock, &deadline))
-        continue;
-    over = c->over;
-    pthread_mutex_unlock(&c->lock);
-    if (over)
-        pthread_join(c->thread, NULL);
-    c->started = !over;
-    return over;
+    if (c->started)
+        c->started = !fs_thread_join(c->thread, &c->lock, &c->wake, &c->over,
+                                     timeout_ms);
+    return !c->started;
 }
 
 static void free_items(struct item *item)

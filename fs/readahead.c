@@ -631,22 +631,12 @@ void ahead_stop(struct ocr_fs *fs)
 
 bool ahead_join(struct ocr_fs *fs, int timeout_ms)
 {
-    const int64_t until = ocr_now_ms() + timeout_ms;
-    const struct timespec deadline = {until / 1000, until % 1000 * 1000000};
     struct ahead *a = &fs->ahead;
-    bool over;
 
-    if (!a->running)
-        return true;
-    pthread_mutex_lock(&a->lock);
-    while (!a->over && !pthread_cond_timedwait(&a->wake, &a->lock, &deadline))
-        continue;
-    over = a->over;
-    pthread_mutex_unlock(&a->lock);
-    if (over)
-        pthread_join(a->thread, NULL);
-    a->running = !over;
-    return over;
+    if (a->running)
+        a->running = !fs_thread_join(a->thread, &a->lock, &a->wake, &a->over,
+                                     timeout_ms);
+    return !a->running;
 }
 
 void ahead_release(struct ocr_fs *fs)

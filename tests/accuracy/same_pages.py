@@ -23,7 +23,7 @@ import cer
 from score_corpus import ROOT, documents
 
 sys.path.append(str(ROOT / "tests" / "lib"))
-from documents import pages_of
+from documents import pages_of, pdf_file
 
 
 class Png:
@@ -165,16 +165,7 @@ def pdf(pictures):
             b"<< /Length %d >>\nstream\n%s\nendstream" % (len(draw), draw),
             b"<< /Type /XObject /Subtype /Image /Width %d /Height %d %s /Length %d >>\nstream\n"
             b"%s\nendstream" % (p.width, p.height, words, len(stream), stream)]
-    out, places = bytearray(b"%PDF-1.4\n"), []
-    for i, one in enumerate(objects, 1):
-        places.append(len(out))
-        out += b"%d 0 obj\n%s\nendobj\n" % (i, one)
-    start = len(out)
-    out += b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
-    out += b"".join(b"%010d 00000 n \n" % place for place in places)
-    out += b"trailer\n<< /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % (
-        len(objects) + 1, start)
-    return bytes(out)
+    return pdf_file(objects)
 
 
 def read(paths, engine, lang, folder):

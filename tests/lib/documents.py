@@ -36,6 +36,21 @@ def tiff(pictures):
     return bytes(out)
 
 
+def pdf_file(objects, extra=b""):
+    """The objects numbered from 1, of which the first is the catalog, with a table of
+    where they are; extra: more words of the trailer."""
+    out, places = bytearray(b"%PDF-1.4\n"), []
+    for i, one in enumerate(objects, 1):
+        places.append(len(out))
+        out += b"%d 0 obj\n%s\nendobj\n" % (i, one)
+    start = len(out)
+    out += b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
+    out += b"".join(b"%010d 00000 n \n" % place for place in places)
+    out += b"trailer\n<< /Size %d /Root 1 0 R %s >>\nstartxref\n%d\n%%%%EOF\n" % (
+        len(objects) + 1, extra, start)
+    return bytes(out)
+
+
 def pdf(pictures, dpi=300, rotate=0, extra=b""):
     """One picture a page, which it covers."""
     pages = [gray(p) for p in pictures]
@@ -53,16 +68,7 @@ def pdf(pictures, dpi=300, rotate=0, extra=b""):
             b"<< /Type /XObject /Subtype /Image /Width %d /Height %d /BitsPerComponent 8 "
             b"/ColorSpace /DeviceGray /Filter /FlateDecode /Length %d >>\nstream\n%s\nendstream"
             % (width, height, len(packed), packed)]
-    out, places = bytearray(b"%PDF-1.4\n"), []
-    for i, one in enumerate(objects, 1):
-        places.append(len(out))
-        out += b"%d 0 obj\n%s\nendobj\n" % (i, one)
-    start = len(out)
-    out += b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
-    out += b"".join(b"%010d 00000 n \n" % place for place in places)
-    out += b"trailer\n<< /Size %d /Root 1 0 R %s >>\nstartxref\n%d\n%%%%EOF\n" % (
-        len(objects) + 1, extra, start)
-    return bytes(out)
+    return pdf_file(objects, extra)
 
 
 def pages_of(text):

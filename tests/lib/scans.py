@@ -7,6 +7,7 @@ import time
 import zlib
 
 from harness import (check, equal, parked, read_file, start, state_of, wait_for)
+from documents import gray
 from picture import picture, png
 
 
@@ -17,16 +18,7 @@ def size_of(data):
 
 def null_text(data):
     """The text of an 8 bit gray PNG without filters, as picture() makes."""
-    at, packed = 8, b""
-    while at < len(data):
-        length, = struct.unpack(">I", data[at:at + 4])
-        if data[at + 4:at + 8] == b"IDAT":
-            packed += data[at + 8:at + 8 + length]
-        at += length + 12
-    raw = zlib.decompress(packed)
-    width, height = size_of(data)
-    pixels = b"".join(raw[y * (width + 1) + 1:(y + 1) * (width + 1)]
-                      for y in range(height))
+    width, height, pixels = gray(data)
     return b"# null %dx%d\n\nchecksum %08x\n" % (width, height, zlib.crc32(pixels))
 
 

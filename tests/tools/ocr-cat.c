@@ -4,14 +4,12 @@
  * standard error. */
 #include "engine/finish.h"
 #include "engine/recogniser.h"
+#include "tests/lib/decode_file.h"
 
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -27,33 +25,6 @@ static const struct ocr_recogniser_ops *load(const char *path)
     }
     memcpy(&plugin, &symbol, sizeof(plugin));
     return plugin();
-}
-
-static void *zeroed(void *arg, size_t bytes)
-{
-    (void)arg;
-    return calloc(1, bytes);
-}
-
-static int decode(struct ocr_image *image, const char *path,
-                  struct ocr_err *err)
-{
-    const struct ocr_image_limits limits = OCR_IMAGE_LIMITS_DEFAULT;
-    const struct ocr_image_alloc alloc = {zeroed, NULL};
-    int fd = open(path, O_RDONLY | O_CLOEXEC), code;
-    struct stat st;
-    void *data;
-
-    if (fd < 0 || fstat(fd, &st))
-        return ocr_err_errno(err, "cannot read");
-    data = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    close(fd);
-    if (data == MAP_FAILED)
-        return ocr_err_errno(err, "cannot map");
-    code =
-        ocr_image_decode(image, data, (size_t)st.st_size, &limits, &alloc, err);
-    munmap(data, (size_t)st.st_size);
-    return code;
 }
 
 static int print(const struct ocr_recognised *result, struct ocr_err *err)
@@ -85,7 +56,7 @@ static int read_one(const struct ocr_recogniser_ops *ops,
 {
     struct ocr_page page = {.id = 1, .settings = settings};
     struct ocr_recognised result = {0};
-    int code = decode(&page.image, path, err);
+    int code = decode_file(&page.image, path, err);
 
     if (code == 0 && page.image.blank) {
         free(page.image.pixels);

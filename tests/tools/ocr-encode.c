@@ -2,16 +2,12 @@
  * the recogniser `http`, on all cores, and sends them nowhere: what `ocrfs`
  * with a server can at most come near to. Prints pages, bytes and seconds. */
 #include "engine/http/http_i.h"
-#include "engine/image/image.h"
+#include "tests/lib/decode_file.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/sysinfo.h>
 #include <time.h>
-#include <unistd.h>
 
 enum {
     THREADS_MAX = 64
@@ -21,34 +17,6 @@ static char **paths;
 static int count;
 static atomic_int next_path;
 static atomic_ullong bytes_made;
-
-static void *zeroed(void *arg, size_t bytes)
-{
-    (void)arg;
-    return calloc(1, bytes);
-}
-
-static int decode(struct ocr_image *image, const char *path,
-                  struct ocr_err *err)
-{
-    const struct ocr_image_limits limits = OCR_IMAGE_LIMITS_DEFAULT;
-    const struct ocr_image_alloc alloc = {.alloc = zeroed};
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    struct stat st;
-    void *data;
-    int rc;
-
-    if (fd < 0 || fstat(fd, &st))
-        return ocr_err_errno(err, "cannot read");
-    data = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    close(fd);
-    if (data == MAP_FAILED)
-        return ocr_err_errno(err, "cannot map");
-    rc =
-        ocr_image_decode(image, data, (size_t)st.st_size, &limits, &alloc, err);
-    munmap(data, (size_t)st.st_size);
-    return rc;
-}
 
 static void *work(void *arg)
 {
@@ -61,7 +29,7 @@ static void *work(void *arg)
         char *body = NULL;
         size_t len = 0;
 
-        if (decode(&image, paths[i], &err) ||
+        if (decode_file(&image, paths[i], &err) ||
             http_body_make(&body, &len, &image, "", "a model", &err)) {
             fprintf(stderr, "ocr-encode: %s: %s\n", paths[i], err.text);
             exit(1);
